@@ -1,0 +1,200 @@
+// Package protocol is what the supervisor on the host and the shim inside a
+// sandbox say to each other over the run's one control connection.
+//
+// The sandbox always dials out: the shim connects to [ControlSocket], sends a
+// Hello, and from then on only answers. The host speaks first in every
+// exchange; the one exception is Output, which the shim sends while a workload
+// runs. A message is one frame: a kind byte, a big-endian 32-bit length of at
+// most [MaxFrame], and that many bytes. A stream (a tree going in, a listing or
+// file contents coming out) is a sequence of Data frames closed by an empty one.
+//
+// Everything the shim says is a claim by a process that shares a uid with the
+// workload: the host bounds it, records it as claimed, and takes the exit
+// status from the engine.
+package protocol
+
+// Version is compared in Hello; host and shim come from one build.
+const Version = 1
+
+// MaxFrame bounds the payload of one frame, in bytes.
+const MaxFrame = 1 << 20
+
+// Paths inside the sandbox. The directory of the sockets is mounted, not the
+// sockets: a file bind would go stale when a socket is made anew.
+const (
+	ShimDir       = "/countersign"
+	ShimPath      = "/countersign/shim"
+	ShimBinDir    = "/countersign/bin"
+	SocketDir     = "/run/countersign"
+	ControlSocket = "/run/countersign/control.sock"
+	EgressSocket  = "/run/countersign/egress.sock"
+	AskSocket     = "/run/countersign/ask.sock"
+)
+
+// Kind is the first byte of a frame.
+type Kind byte
+
+// Host to shim.
+const (
+	KindLoad    Kind = 'l' // Load; then a stream when Load.Stream
+	KindProbe   Kind = 'p' // Probe
+	KindStart   Kind = 's' // Job
+	KindStop    Kind = 't' // Stop; only between Start and Exited
+	KindCapture Kind = 'c' // Capture; answered by a stream, the listing
+	KindFetch   Kind = 'f' // then a stream, the wanted paths; answered by a stream, the contents
+	KindBye     Kind = 'b' // the shim exits with the workload's status
+)
+
+// Shim to host.
+const (
+	KindHello    Kind = 'H' // Hello
+	KindLoaded   Kind = 'L' // Loaded
+	KindProbed   Kind = 'P' // Probed
+	KindStarted  Kind = 'S' // no body
+	KindOutput   Kind = 'O' // one byte, 1 stdout or 2 stderr, then the bytes
+	KindExited   Kind = 'X' // Exited
+	KindCaptured Kind = 'C' // Captured, after the listing or the contents
+	KindFailed   Kind = 'F' // Failed, in place of any answer
+)
+
+// KindData carries a piece of a stream, either way; empty ends the stream.
+const KindData Kind = 'd'
+
+// Hello is the shim's first message.
+type Hello struct {
+	Version int `json:"version"`
+	PID     int `json:"pid"`
+	UID     int `json:"uid"`
+}
+
+// Load asks the shim to receive the start tree into Dir. Without Stream the
+// host has placed it already and the shim only checks that Dir is its own.
+type Load struct {
+	Dir    string `json:"dir"`
+	Stream bool   `json:"stream"`
+}
+
+// Loaded counts what was received.
+type Loaded struct {
+	Entries int64 `json:"entries"`
+	Bytes   int64 `json:"bytes"`
+}
+
+// Job is the start-time half of a run: everything that a container started
+// before its job existed could not know.
+type Job struct {
+	Argv []string `json:"argv"`
+	// Env is the whole environment, KEY=VALUE; nothing is inherited.
+	Env  []string `json:"env"`
+	Cwd  string   `json:"cwd"`
+	Stop StopRule `json:"stop"`
+}
+
+// StopRule is the shim's own deadline, kept beside the host's: after TimeoutSec
+// every process gets SIGTERM, after GraceSec more SIGKILL.
+type StopRule struct {
+	TimeoutSec int64 `json:"timeout_sec"`
+	GraceSec   int64 `json:"grace_sec"`
+}
+
+// Stop ends a running workload: SIGTERM to every process, SIGKILL after
+// GraceSec. A second Stop shortens the grace; GraceSec 0 kills at once.
+type Stop struct {
+	GraceSec int64 `json:"grace_sec"`
+}
+
+// Exited says how the workload ended, as the shim saw it. Code is what the shim
+// will itself exit with after Bye: the workload's status, 128+n for a signal.
+// When the workload was never started, Code is 126 (not executable), 127 (not
+// found) or 125 (any other fault of ours), and NotStarted says why.
+type Exited struct {
+	Code       int    `json:"code"`
+	Signal     int    `json:"signal"`
+	NotStarted string `json:"not_started"`
+	// TimedOut is true when the shim's own deadline ended it.
+	TimedOut bool `json:"timed_out"`
+	// Killed counts processes that had to be ended after the main one.
+	Killed int `json:"killed"`
+	// Counters read from inside after the end; -1 where the kernel shows none.
+	MemoryFailures int64 `json:"memory_failures"` // cgroup memory.events oom_kill / memory.oom_control oom_kill
+	PidsFailures   int64 `json:"pids_failures"`   // cgroup pids.events max
+	WorkspaceFull  bool  `json:"workspace_full"`  // no free block or inode left at the end
+}
+
+// Capture asks for the listing of Dir (workspace.Listing on the stream).
+type Capture struct {
+	Dir    string        `json:"dir"`
+	Bounds CaptureBounds `json:"bounds"`
+}
+
+// CaptureBounds bound a walk in every direction. Zero is closed: nothing.
+type CaptureBounds struct {
+	Entries int64 `json:"entries"` // nodes visited
+	Depth   int   `json:"depth"`   // directories deep
+	Bytes   int64 `json:"bytes"`   // bytes of contents read in all
+	File    int64 `json:"file"`    // bytes of one file
+	Seconds int64 `json:"seconds"`
+}
+
+// Captured closes a listing or a fetch.
+type Captured struct {
+	Entries int64 `json:"entries"`
+	Bytes   int64 `json:"bytes"`
+}
+
+// Failed is the shim's answer when it could not do what was asked.
+type Failed struct {
+	Op      string `json:"op"`
+	Message string `json:"message"`
+}
+
+// Probe asks for the canaries: a child with the workload's credentials tries
+// what must fail and reads back what must be in force. The shim reports raw
+// readings; the host judges them.
+type Probe struct {
+	Stage string `json:"stage"` // "before" or "after"
+	// Names are looked up and dialled: canary.internal and an unlisted one.
+	Names []string `json:"names"`
+	// Addresses are dialled (host:port): metadata addresses and the like.
+	Addresses []string `json:"addresses"`
+	// Sockets are dialled as Unix sockets: Docker's, containerd's.
+	Sockets []string `json:"sockets"`
+	// Unwritable are directories in which a file is created; Writable likewise.
+	Unwritable []string `json:"unwritable"`
+	Writable   []string `json:"writable"`
+	// Unreadable are paths whose contents are tried.
+	Unreadable []string `json:"unreadable"`
+	// Mounts are the mount points whose size is read (statfs).
+	Mounts []string `json:"mounts"`
+}
+
+// Probed holds the readings. An attempt's value is "ok" when it succeeded, else
+// the error's text (for a system call, its errno's name such as "EPERM").
+type Probed struct {
+	Stage    string                  `json:"stage"`
+	Attempts []Attempt               `json:"attempts"`
+	Status   map[string]string       `json:"status"` // /proc/self/status: Uid, Gid, Groups, CapInh…CapAmb, NoNewPrivs, Seccomp, CoreDumping…
+	Limits   map[string]int64        `json:"limits"` // memory, memory_swap, pids, cpu_milli, and rlimits nofile, core, fsize, memlock; -1 unlimited, absent unreadable
+	Links    []string                `json:"links"`  // network interfaces
+	Routes   []string                `json:"routes"` // lines of /proc/net/route and ipv6_route that are not loopback
+	Mounts   map[string]MountReading `json:"mounts"`
+	Env      []string                `json:"env"` // names of the probe's own environment variables
+	Proc     []string                `json:"proc"` // command names of all processes that are visible
+}
+
+// Attempt is one thing that was tried: Kind is "resolve", "dial", "unix",
+// "create", "read", "ptrace", "proc" or "syscall".
+type Attempt struct {
+	Kind   string `json:"kind"`
+	Target string `json:"target"`
+	Result string `json:"result"`
+}
+
+// MountReading is what statfs and mountinfo say of a mount point.
+type MountReading struct {
+	Type   string `json:"type"`
+	Bytes  int64  `json:"bytes"`
+	Inodes int64  `json:"inodes"`
+	Flags  string `json:"flags"` // options as in mountinfo, sorted, comma-separated
+}
+
