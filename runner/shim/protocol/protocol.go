@@ -178,7 +178,7 @@ type Probed struct {
 	Links    []string                `json:"links"`  // network interfaces
 	Routes   []string                `json:"routes"` // lines of /proc/net/route and ipv6_route that are not loopback
 	Mounts   map[string]MountReading `json:"mounts"`
-	Env      []string                `json:"env"` // names of the probe's own environment variables
+	Env      []string                `json:"env"`  // names of the probe's own environment variables
 	Proc     []string                `json:"proc"` // command names of all processes that are visible
 }
 
@@ -197,4 +197,3 @@ type MountReading struct {
 	Inodes int64  `json:"inodes"`
 	Flags  string `json:"flags"` // options as in mountinfo, sorted, comma-separated
 }
-
