@@ -29,6 +29,9 @@ const (
 	ControlSocket = "/run/countersign/control.sock"
 	EgressSocket  = "/run/countersign/egress.sock"
 	AskSocket     = "/run/countersign/ask.sock"
+	// HoldSocket is the control socket of the holder, which answers only
+	// Capture, Fetch and Bye.
+	HoldSocket = "/run/countersign/hold.sock"
 )
 
 // Kind is the first byte of a frame.
