@@ -67,6 +67,10 @@ type EngineFacts struct {
 	SeccompDigest string `json:"seccomp_digest"`
 	MemoryBytes   int64  `json:"memory_bytes"`
 	CPUs          int    `json:"cpus"`
+	// MaskedPaths and ReadonlyPaths are the engine's lists. A Spec holds all of
+	// them, and may add to them what a contract denies; Create refuses less.
+	MaskedPaths   []string `json:"masked_paths"`
+	ReadonlyPaths []string `json:"readonly_paths"`
 }
 
 // Labels are what a container or volume of ours says of itself.
