@@ -77,7 +77,7 @@ func ParseOutput(payload []byte) (stream byte, data []byte, err error) {
 
 // Validate says why a job cannot be sent or started: an empty argv, a relative
 // working directory, an environment entry without a name, a NUL byte or text
-// that is not UTF-8 (the encoding would change it silently), a negative time.
+// that is not UTF-8 (the encoding would change it silently), no timeout.
 // Environment values never appear in the error.
 func (j Job) Validate() error {
 	if len(j.Argv) == 0 || j.Argv[0] == "" {
@@ -105,8 +105,8 @@ func (j Job) Validate() error {
 	if err := checkText(j.Cwd); err != nil || !strings.HasPrefix(j.Cwd, "/") {
 		return fmt.Errorf("checking job: working directory %q is not an absolute path", j.Cwd)
 	}
-	if j.Stop.TimeoutSec < 0 || j.Stop.GraceSec < 0 {
-		return errors.New("checking job: a time of its stop rule is negative")
+	if j.Stop.TimeoutSec <= 0 || j.Stop.GraceSec < 0 {
+		return errors.New("checking job: its stop rule has no timeout, or a negative time")
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ const (
 	KindStart   Kind = 's' // Job
 	KindStop    Kind = 't' // Stop; only between Start and Exited
 	KindCapture Kind = 'c' // Capture; answered by a stream, the listing
-	KindFetch   Kind = 'f' // then a stream, the wanted paths; answered by a stream, the contents
+	KindFetch   Kind = 'f' // Capture, then a stream, the wanted paths; answered by a stream, the contents
 	KindBye     Kind = 'b' // the shim exits with the workload's status
 )
 
@@ -124,7 +124,13 @@ type Exited struct {
 	WorkspaceFull  bool  `json:"workspace_full"`  // no free block or inode left at the end
 }
 
-// Capture asks for the listing of Dir (workspace.Listing on the stream).
+// ShimPids is how many tasks of the sandbox's pids limit the shim itself may
+// hold: the threads it starts ahead of the workload, so that it never needs a
+// new one when a fork bomb has taken the rest.
+const ShimPids = 16
+
+// Capture asks for the listing of Dir (workspace.Listing on the stream), and
+// as the body of a Fetch for the contents of the paths that follow it.
 type Capture struct {
 	Dir    string        `json:"dir"`
 	Bounds CaptureBounds `json:"bounds"`
@@ -171,22 +177,33 @@ type Probe struct {
 	Mounts []string `json:"mounts"`
 }
 
-// Probed holds the readings. An attempt's value is "ok" when it succeeded, else
-// the error's text (for a system call, its errno's name such as "EPERM").
+// Probed holds the readings. An attempt's result is "ok" when it succeeded,
+// "empty" when a read or listing succeeded and held nothing (a masked path),
+// "timeout" when its bound passed, else the errno's name, such as "EPERM", or
+// the error's text. Attempts hold more than was asked for: every call of
+// [Calls]; "dial" of each address over UDP as "udp/host:port"; each name on
+// ports 80 and 443; "create" in every mount point that was not named.
 type Probed struct {
-	Stage    string                  `json:"stage"`
-	Attempts []Attempt               `json:"attempts"`
-	Status   map[string]string       `json:"status"` // /proc/self/status: Uid, Gid, Groups, CapInh…CapAmb, NoNewPrivs, Seccomp, CoreDumping…
-	Limits   map[string]int64        `json:"limits"` // memory, memory_swap, pids, cpu_milli, and rlimits nofile, core, fsize, memlock; -1 unlimited, absent unreadable
-	Links    []string                `json:"links"`  // network interfaces
-	Routes   []string                `json:"routes"` // lines of /proc/net/route and ipv6_route that are not loopback
-	Mounts   map[string]MountReading `json:"mounts"`
-	Env      []string                `json:"env"`  // names of the probe's own environment variables
-	Proc     []string                `json:"proc"` // command names of all processes that are visible
+	Stage    string            `json:"stage"`
+	Attempts []Attempt         `json:"attempts"`
+	Status   map[string]string `json:"status"` // /proc/self/status: Uid, Gid, Groups, CapInh…CapAmb, NoNewPrivs, Seccomp, CoreDumping…
+	// Limits: memory (bytes), memory_swap (bytes of swap beyond memory), pids,
+	// cpu_milli; the hard rlimits nofile, core, fsize, memlock, msgqueue,
+	// sigpending, nproc, nice, rtprio. -1 is unlimited, absent unreadable.
+	Limits map[string]int64 `json:"limits"`
+	// Links are network interfaces, Routes the lines of /proc/net/route and
+	// ipv6_route that are not loopback's. An entry "unreadable: …" stands
+	// where the reading could not be taken; likewise in Proc.
+	Links  []string                `json:"links"`
+	Routes []string                `json:"routes"`
+	Mounts map[string]MountReading `json:"mounts"`
+	Env    []string                `json:"env"`  // names of the probe's own environment variables
+	Proc   []string                `json:"proc"` // command names of all processes that are visible
 }
 
 // Attempt is one thing that was tried: Kind is "resolve", "dial", "unix",
-// "create", "read", "ptrace", "proc" or "syscall".
+// "create", "read", "ptrace" (target "1", PID 1), "proc" (a path below /proc/1)
+// or "syscall".
 type Attempt struct {
 	Kind   string `json:"kind"`
 	Target string `json:"target"`
