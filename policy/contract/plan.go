@@ -93,11 +93,16 @@ const (
 )
 
 // ShellPart is one thing that a shell text does. Line and Column count from 1
-// in the text's bytes. Text is an excerpt for the reader: valid UTF-8 with what
-// does not print escaped.
+// in the text's bytes; of a text inside the text (the argument of sh -c, say)
+// they are those of the word that holds it. Text is an excerpt for the reader,
+// In the constructs around it, outermost first ("subshell > sh -c"), Note what
+// cannot be seen from Text, such as a name that is decided at run time. All
+// three are valid UTF-8 with what does not print escaped.
 type ShellPart struct {
 	Kind   string `json:"kind"`
 	Text   string `json:"text"`
+	In     string `json:"in"`
+	Note   string `json:"note"`
 	Line   int    `json:"line"`
 	Column int    `json:"column"`
 }
@@ -109,10 +114,13 @@ type Interpreter struct {
 	Digest string `json:"digest"`
 }
 
-// ResolvedPath is a word of a command and the absolute path it resolved to.
+// ResolvedPath is a word of a command and the absolute path it resolved to. The
+// interpreter that a script names in its first line is listed too, with that
+// line as its word. Digest is of a regular file's bytes, "" for anything else.
 type ResolvedPath struct {
-	Word string `json:"word"`
-	Path string `json:"path"`
+	Word   string `json:"word"`
+	Path   string `json:"path"`
+	Digest string `json:"digest"`
 }
 
 // Roots are the directories a plan may read and write where it runs on a host.
