@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+
+	"github.com/countersign-dev/countersign/policy/contract"
 )
 
 // Names of the files of an evidence bundle, relative to its directory. The
@@ -64,7 +66,7 @@ func FilesOf(fsys fs.FS) (map[string]string, error) {
 			return nil
 		}
 		if !d.Type().IsRegular() {
-			return fmt.Errorf("%s is not a regular file", Escape(name))
+			return fmt.Errorf("%s is not a regular file", contract.Escape(name))
 		}
 		digest, err := digestFile(fsys, name)
 		if err != nil {
@@ -86,7 +88,7 @@ func digestFile(fsys fs.FS, name string) (string, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is not a regular file", Escape(name))
+		return "", fmt.Errorf("%s is not a regular file", contract.Escape(name))
 	}
 	h := sha256.New()
 	n, err := io.Copy(h, io.LimitReader(f, MaxFileBytes+1))
@@ -94,7 +96,7 @@ func digestFile(fsys fs.FS, name string) (string, error) {
 		return "", err
 	}
 	if n > MaxFileBytes {
-		return "", fmt.Errorf("%s is larger than %d bytes", Escape(name), int64(MaxFileBytes))
+		return "", fmt.Errorf("%s is larger than %d bytes", contract.Escape(name), int64(MaxFileBytes))
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -94,7 +94,7 @@ func keyNamed(keyID string, trusted []ed25519.PublicKey) (ed25519.PublicKey, err
 			return key, nil
 		}
 	}
-	return nil, fmt.Errorf("%w, %s", ErrUntrusted, Escape(keyID))
+	return nil, fmt.Errorf("%w, %s", ErrUntrusted, contract.Escape(keyID))
 }
 
 func encodeEnvelope(payload []byte, keyID string, sig []byte) ([]byte, error) {
@@ -116,7 +116,7 @@ func decodeEnvelope(envelope []byte) (payload []byte, keyID string, sig []byte, 
 		return nil, "", nil, fmt.Errorf("not an envelope: %v", err)
 	}
 	if e.PayloadType != PayloadType {
-		return nil, "", nil, fmt.Errorf("payload type %q is not %s", Escape(e.PayloadType), PayloadType)
+		return nil, "", nil, fmt.Errorf("payload type %q is not %s", contract.Escape(e.PayloadType), PayloadType)
 	}
 	if len(e.Signatures) != 1 {
 		return nil, "", nil, fmt.Errorf("%d signatures, expected one", len(e.Signatures))

@@ -1,56 +1,12 @@
 package ledger
 
-import (
-	"fmt"
-	"strconv"
-	"strings"
-	"unicode/utf8"
-)
-
-// Escape makes a string safe to print and to record, in a way that can be
-// undone: what is not a printable character (controls, C1 controls, direction
-// overrides, zero-width characters, line separators, bytes that are not UTF-8)
-// is written as Go writes it in a string literal, and a backslash is doubled.
-// Quotes stay as they are.
-func Escape(s string) string {
-	if printable(s) && !strings.Contains(s, `\`) {
-		return s
-	}
-	var b strings.Builder
-	for len(s) > 0 {
-		r, size := utf8.DecodeRuneInString(s)
-		switch {
-		case r == utf8.RuneError && size == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[0])
-		case r == '\'' || r == '"':
-			b.WriteRune(r)
-		default:
-			q := strconv.QuoteRune(r)
-			b.WriteString(q[1 : len(q)-1])
-		}
-		s = s[size:]
-	}
-	return b.String()
-}
-
-// printable reports whether a terminal shows s as it is.
-func printable(s string) bool {
-	if !utf8.ValidString(s) {
-		return false
-	}
-	for _, r := range s {
-		if !strconv.IsPrint(r) {
-			return false
-		}
-	}
-	return true
-}
+import "github.com/countersign-dev/countersign/policy/contract"
 
 // escapeValue escapes every string and every key of a decoded JSON value.
 func escapeValue(v any) any {
 	switch v := v.(type) {
 	case string:
-		return Escape(v)
+		return contract.Escape(v)
 	case []any:
 		for i := range v {
 			v[i] = escapeValue(v[i])
@@ -58,7 +14,7 @@ func escapeValue(v any) any {
 	case map[string]any:
 		out := make(map[string]any, len(v))
 		for k, e := range v {
-			out[Escape(k)] = escapeValue(e)
+			out[contract.Escape(k)] = escapeValue(e)
 		}
 		return out
 	}
@@ -69,7 +25,7 @@ func escapeValue(v any) any {
 func valuePrintable(v any) bool {
 	switch v := v.(type) {
 	case string:
-		return printable(v)
+		return contract.Printable(v)
 	case []any:
 		for _, e := range v {
 			if !valuePrintable(e) {
@@ -78,7 +34,7 @@ func valuePrintable(v any) bool {
 		}
 	case map[string]any:
 		for k, e := range v {
-			if !printable(k) || !valuePrintable(e) {
+			if !contract.Printable(k) || !valuePrintable(e) {
 				return false
 			}
 		}

@@ -93,7 +93,7 @@ func ParsePublicKeys(text []byte) ([]ed25519.PublicKey, error) {
 		case block == nil:
 			return nil, errors.New("parsing public key: no PEM block of type " + pemPublic)
 		case block.Type != pemPublic:
-			return nil, fmt.Errorf("parsing public key: found a PEM block of type %q, expected %s", Escape(block.Type), pemPublic)
+			return nil, fmt.Errorf("parsing public key: found a PEM block of type %q, expected %s", contract.Escape(block.Type), pemPublic)
 		case len(keys) == maxTrusted:
 			return nil, fmt.Errorf("parsing public key: more than %d keys", maxTrusted)
 		}

@@ -221,29 +221,6 @@ func TestFailedSyncIsFinal(t *testing.T) {
 	}
 }
 
-func TestEscape(t *testing.T) {
-	for _, c := range []struct{ in, want string }{
-		{"plain text, ünïcode 名前", "plain text, ünïcode 名前"},
-		{"a\nb\tc\rd", `a\nb\tc\rd`},
-		{"\x1b[31mred", `\x1b[31mred`},
-		{"\u009b2J", `\u009b2J`},             // C1 control sequence introducer
-		{"a\u202egpj.exe", `a\u202egpj.exe`}, // right-to-left override
-		{"zero\u200bwidth", `zero\u200bwidth`},
-		{"\u2028", `\u2028`},
-		{"\xff\xfe", `\xff\xfe`},
-		{"\x7f", `\x7f`},
-		{`back\slash`, `back\\slash`},
-		{`'quoted' "twice"`, `'quoted' "twice"`},
-		{"\U000e0001", `\U000e0001`}, // language tag
-		{"\u00a0", `\u00a0`},
-		{"", ""},
-	} {
-		if got := Escape(c.in); got != c.want {
-			t.Errorf("Escape(%q) = %q, want %q", c.in, got, c.want)
-		}
-	}
-}
-
 func TestAppendEscapesValuesAndKeys(t *testing.T) {
 	var out bytes.Buffer
 	w := newTestWriter(t, &out)

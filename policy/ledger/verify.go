@@ -89,7 +89,7 @@ func checkFields(record Record) error {
 	if err := json.Unmarshal(record.Data, &data); err != nil || data == nil {
 		return errors.New("data is not a JSON object")
 	}
-	if !printable(record.Run) || !valuePrintable(data) {
+	if !contract.Printable(record.Run) || !valuePrintable(data) {
 		return errors.New("a value holds characters that were not escaped")
 	}
 	return nil

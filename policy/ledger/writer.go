@@ -42,14 +42,14 @@ func NewWriter(config Config) (*Writer, error) {
 	if config.Out == nil || config.Now == nil || config.Run == "" {
 		return nil, errors.New("opening ledger: Out, Now and Run are required")
 	}
-	if !printable(config.Run) {
+	if !contract.Printable(config.Run) {
 		return nil, fmt.Errorf("opening ledger: run id %q has characters that cannot be printed", config.Run)
 	}
 	return &Writer{config: config, head: Head{Digest: Genesis}}, nil
 }
 
 // Append writes one record and returns it. data must encode as a JSON object;
-// its strings and keys are escaped (see [Escape]; bytes that are not UTF-8 are
+// its strings and keys are escaped (see [contract.Escape]; bytes that are not UTF-8 are
 // replaced before, so a caller that must keep them escapes them itself).
 //
 // A record that is too large or malformed is refused and the ledger goes on. A
@@ -62,7 +62,7 @@ func (w *Writer) Append(typ string, data any) (Record, error) {
 	}
 	record, line, err := w.next(typ, data)
 	if err != nil {
-		return Record{}, fmt.Errorf("recording %s: %w", Escape(typ), err)
+		return Record{}, fmt.Errorf("recording %s: %w", contract.Escape(typ), err)
 	}
 	if err := w.write(line); err != nil {
 		w.failed = fmt.Errorf("writing ledger: %w", err)
