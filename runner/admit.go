@@ -1,0 +1,62 @@
+package runner
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/countersign-dev/countersign/policy/contract"
+)
+
+// Writable directories that exist in every sandbox, beside the workspace.
+const (
+	WorkspaceDir = "/workspace"
+	HomeDir      = "/home/agent"
+	TmpDir       = "/tmp"
+	ShmDir       = "/dev/shm"
+)
+
+// Admit lists what the contract asks for that this build has no executor for,
+// one sentence each. A contract with such an entry is refused before anything
+// is made: an entry is never ignored.
+func Admit(c contract.Contract) []string {
+	var no []string
+	add := func(bad bool, format string, args ...any) {
+		if bad {
+			no = append(no, fmt.Sprintf(format, args...))
+		}
+	}
+	add(c.Network.Mode != contract.NetworkNone || len(c.Network.Allow) > 0,
+		"network: egress is not built yet, so only mode %q can run", contract.NetworkNone)
+	add(len(c.SecretRefs) > 0, "secrets: delivery of secrets is not built yet")
+	add(c.Runtime != "" && c.Runtime != RuntimeCommand, "runtime %q: agents are not built yet, only commands", c.Runtime)
+	add(c.PromptDigest != "", "prompt: agents are not built yet, only commands")
+	add(len(c.Argv) == 0, "argv: there is no command to run")
+	add(len(c.Tools) > 0 || len(c.HostedTools) > 0, "tools: agents are not built yet, so there is nothing that a tool could be allowed to")
+	add(c.ExecutionClass == contract.ClassNode, "execution class %q: host execution is not built yet", c.ExecutionClass)
+	add(c.Outputs.Kind == contract.OutputComment, "outputs: kind %q is not built yet", c.Outputs.Kind)
+	add(c.Outputs.Push == contract.PushTrusted, "outputs: push %q is not built yet", c.Outputs.Push)
+	return append(no, admitRoots(c)...)
+}
+
+// RuntimeCommand is the runtime of a plain command.
+const RuntimeCommand = "command"
+
+func admitRoots(c contract.Contract) []string {
+	var no []string
+	var have []string
+	for _, r := range c.WritableRoots {
+		have = append(have, r.Path)
+		if !slices.Contains([]string{WorkspaceDir, HomeDir, TmpDir, ShmDir}, r.Path) {
+			no = append(no, fmt.Sprintf("writable root %s: only %s, %s, %s and %s can be made writable", r.Path, WorkspaceDir, TmpDir, HomeDir, ShmDir))
+		}
+	}
+	for _, must := range []string{HomeDir, TmpDir, ShmDir} {
+		if !slices.Contains(have, must) {
+			no = append(no, fmt.Sprintf("writable roots: a sandbox without a writable %s is not built yet", must))
+		}
+	}
+	if c.Workdir != WorkspaceDir {
+		no = append(no, fmt.Sprintf("workdir %s: only %s can be the working directory", c.Workdir, WorkspaceDir))
+	}
+	return no
+}

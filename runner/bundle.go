@@ -1,0 +1,160 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/policy/contract"
+	"github.com/countersign-dev/countersign/policy/ledger"
+)
+
+// Inputs are what a contract was derived from, as bytes; they go into the
+// bundle unchanged, so that anyone can derive it again.
+type Inputs struct {
+	Task     []byte `json:"task"`
+	Snapshot []byte `json:"snapshot"`
+	Policy   []byte `json:"policy"`
+	Ceiling  []byte `json:"ceiling"`
+	// Signer is the public key (PEM) of whoever will sign the statement.
+	Signer []byte `json:"signer"`
+}
+
+// Bundle writes the evidence of one run, file by file and record by record, to
+// stable storage. The first fault stays: a bundle with one is never finished,
+// and a bundle without evidence.json is incomplete to whoever reads it.
+type Bundle struct {
+	dir    string
+	root   *os.Root
+	ledger *ledger.Writer
+	file   *os.File // of the ledger
+	mu     sync.Mutex
+	err    error
+}
+
+// CreateBundle makes the directory dir, which must not exist, and opens the
+// ledger in it.
+func CreateBundle(dir, runID string, tenant int64, now func() time.Time) (*Bundle, error) {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, fmt.Errorf("making evidence directory: %v", err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making evidence directory: %v; name one that does not exist", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("opening evidence directory: %v", err)
+	}
+	b := &Bundle{dir: dir, root: root}
+	b.file, err = root.OpenFile(ledger.FileLedger, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	if err == nil {
+		b.ledger, err = ledger.NewWriter(ledger.Config{Out: b.file, Sync: b.file.Sync, Now: now, Run: runID, Tenant: tenant})
+	}
+	if err != nil {
+		root.Close()
+		return nil, fmt.Errorf("opening ledger: %v", err)
+	}
+	return b, nil
+}
+
+// Record appends to the ledger.
+func (b *Bundle) Record(typ string, data any) {
+	_, err := b.ledger.Append(typ, data)
+	b.keep(err)
+}
+
+// Write makes one file of the bundle.
+func (b *Bundle) Write(name string, data []byte) {
+	f, err := b.Create(name)
+	if err != nil {
+		return
+	}
+	_, err = f.Write(data)
+	b.keep(errors.Join(err, f.Close()))
+}
+
+// Create opens a new file of the bundle for writing; its Close syncs it.
+func (b *Bundle) Create(name string) (io.WriteCloser, error) {
+	if dir := filepath.Dir(name); dir != "." {
+		if err := b.root.MkdirAll(dir, 0o700); err != nil {
+			b.keep(err)
+			return nil, err
+		}
+	}
+	f, err := b.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		b.keep(err)
+		return nil, err
+	}
+	return &syncedFile{File: f, bundle: b}, nil
+}
+
+type syncedFile struct {
+	*os.File
+	bundle *Bundle
+}
+
+func (f *syncedFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	f.bundle.keep(err)
+	return n, err
+}
+
+func (f *syncedFile) Close() error {
+	err := errors.Join(f.Sync(), f.File.Close())
+	f.bundle.keep(err)
+	return err
+}
+
+func (b *Bundle) keep(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.err == nil && err != nil {
+		b.err = fmt.Errorf("writing evidence: %w", err)
+	}
+}
+
+// Err is the first fault.
+func (b *Bundle) Err() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err
+}
+
+// WriteInputs stores what the contract was derived from, and the contract;
+// sealed is nil for a run that was refused before it had one.
+func (b *Bundle) WriteInputs(in Inputs, sealed *contract.Sealed) {
+	b.Write(ledger.FileTask, in.Task)
+	b.Write(ledger.FileSnapshot, in.Snapshot)
+	b.Write(ledger.FilePolicy, in.Policy)
+	b.Write(ledger.FileCeiling, in.Ceiling)
+	b.Write(ledger.FileSigner, in.Signer)
+	if sealed != nil {
+		b.Write(ledger.ContractFile(sealed.Contract().Revision), sealed.Bytes())
+	}
+}
+
+// Finish closes the ledger and makes the statement over everything in the
+// bundle. Signing it, and writing it as the bundle's last file, is the
+// caller's: the process that ran the workload never holds a signing key.
+func (b *Bundle) Finish(p ledger.Predicate) (*ledger.Statement, error) {
+	p.Ledger = b.ledger.Head()
+	b.keep(b.file.Close())
+	if err := b.Err(); err != nil {
+		return nil, err
+	}
+	files, err := ledger.FilesOf(b.root.FS())
+	if err != nil {
+		return nil, fmt.Errorf("finishing evidence: %v", err)
+	}
+	p.Files = files
+	s, err := ledger.NewStatement(p)
+	if err != nil {
+		return nil, fmt.Errorf("finishing evidence: %v", err)
+	}
+	return &s, b.root.Close()
+}

@@ -1,0 +1,232 @@
+package runner
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/policy/contract"
+	"github.com/countersign-dev/countersign/runner/shim/protocol"
+)
+
+// Placement is where on this machine a run will live: facts, gathered before
+// Compile and none of them from the contract.
+type Placement struct {
+	UID       int    // user and group of the sandbox, free on this machine
+	RunDir    string // host directory of the run; its lock says that it is alive
+	SocketDir string // host directory mounted at protocol.SocketDir
+	ShimDir   string // host directory mounted at protocol.ShimDir
+	Engine    EngineFacts
+	Image     contract.ImageFact
+	Now       time.Time
+}
+
+const mib = 1 << 20
+
+// Times beside the contract's own, in seconds.
+const (
+	stopGraceSec = 2   // between SIGTERM and SIGKILL
+	settleSec    = 300 // set-up and capture, on top of the wall clock, before the reaper may take a run
+)
+
+// Compile translates a sealed contract for one placement. It is pure: the same
+// arguments give the same Spec and Job, byte for byte. It refuses what Admit
+// refuses, and an image that is not the contract's.
+func Compile(sealed contract.Sealed, place Placement) (Spec, protocol.Job, error) {
+	c := sealed.Contract()
+	if no := Admit(c); len(no) > 0 {
+		return Spec{}, protocol.Job{}, fmt.Errorf("compiling contract: %s", strings.Join(no, "; "))
+	}
+	if err := checkImage(c.Image, place.Image); err != nil {
+		return Spec{}, protocol.Job{}, err
+	}
+	spec := Spec{
+		Schema:        SchemaSpec,
+		Name:          "countersign-" + strings.ReplaceAll(c.RunID, "_", "-"),
+		Role:          RoleWork,
+		Image:         place.Image.ID,
+		Isolation:     c.Isolation,
+		UID:           place.UID,
+		Hostname:      "sandbox",
+		Workdir:       c.Workdir,
+		Entrypoint:    []string{protocol.ShimPath, "init"},
+		Env:           []string{"PATH=" + protocol.ShimBinDir, "HOME=" + HomeDir},
+		DropEnv:       dropEnv(place.Image.EnvKeys),
+		Mounts:        mounts(c, place),
+		MaskedPaths:   masked(place.Engine.MaskedPaths, c.ReadDenied),
+		ReadonlyPaths: slices.Clone(place.Engine.ReadonlyPaths),
+		MemoryBytes:   c.Limits.MemoryMB * mib,
+		NanoCPUs:      int64(c.Limits.CPU * 1e9),
+		Pids:          c.Limits.Pids,
+		ShmBytes:      c.Limits.ShmMB * mib,
+		OOMScoreAdj:   500,
+		Ulimits:       ulimits(c.Limits),
+		Seccomp:       place.Engine.SeccompDigest,
+		// The name server and any port below 1024 belong to the sandbox's own
+		// loopback; without this an unprivileged process could not bind them.
+		Sysctls: map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"},
+		Labels: Labels{
+			LabelManaged:  "1",
+			LabelRun:      c.RunID,
+			LabelDeadline: fmt.Sprint(place.Now.Unix() + c.Limits.TimeoutSec + settleSec),
+			LabelRunDir:   place.RunDir,
+			LabelUID:      fmt.Sprint(place.UID),
+		},
+	}
+	return spec, job(c), nil
+}
+
+// HoldSpec is the container that keeps the workspace volume of spec alive while
+// the sandbox itself may die. It holds no job and sees the volume read-only.
+func HoldSpec(spec Spec) Spec {
+	hold := spec
+	hold.Role = RoleHold
+	hold.Name = spec.Name + "-hold"
+	hold.Entrypoint = []string{protocol.ShimPath, "hold"}
+	hold.Mounts = nil
+	for _, m := range spec.Mounts {
+		switch m.Kind {
+		case MountVolume:
+			m.ReadOnly, m.Existing = true, true
+			hold.Mounts = append(hold.Mounts, m)
+		case MountBind:
+			hold.Mounts = append(hold.Mounts, m)
+		}
+	}
+	hold.MemoryBytes, hold.Pids, hold.ShmBytes = 256*mib, 32, mib
+	hold.Labels = maps.Clone(spec.Labels)
+	return hold
+}
+
+func checkImage(want contract.Image, have contract.ImageFact) error {
+	switch want.DigestKind {
+	case contract.DigestImageID:
+		if have.ID == want.Digest {
+			return nil
+		}
+	case contract.DigestRepo:
+		for _, d := range have.RepoDigests {
+			if _, digest, ok := strings.Cut(d, "@"); ok && digest == want.Digest {
+				return nil
+			}
+		}
+	}
+	return &Unavailable{
+		What: fmt.Sprintf("image %s is not the one that the contract pins (%s %s)", want.Ref, want.DigestKind, want.Digest),
+		Hint: "load that image again, or derive the contract anew",
+	}
+}
+
+func dropEnv(keys []string) []string {
+	var drop []string
+	for _, k := range keys {
+		if k != "PATH" && k != "HOME" { // ours replace these two
+			drop = append(drop, k)
+		}
+	}
+	slices.Sort(drop)
+	return drop
+}
+
+func masked(engine, denied []string) []string {
+	out := slices.Concat(engine, deniedOutside(denied))
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// deniedOutside are the denied paths that an image could hold; those below the
+// workspace are not delivered at all, those below other roots start empty.
+func deniedOutside(denied []string) []string {
+	var out []string
+	for _, p := range denied {
+		if !under(p, WorkspaceDir) && !under(p, HomeDir) && !under(p, TmpDir) && !under(p, ShmDir) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// DeniedInside are the denied paths below the workspace, relative to it.
+func DeniedInside(denied []string) []string {
+	var out []string
+	for _, p := range denied {
+		if under(p, WorkspaceDir) {
+			out = append(out, strings.TrimPrefix(strings.TrimPrefix(p, WorkspaceDir), "/"))
+		}
+	}
+	return out
+}
+
+func under(path, root string) bool {
+	return path == root || strings.HasPrefix(path, root+"/")
+}
+
+func mounts(c contract.Contract, place Placement) []Mount {
+	readOnly := true
+	for _, r := range c.WritableRoots {
+		readOnly = readOnly && r.Path != WorkspaceDir
+	}
+	return []Mount{
+		{Kind: MountBind, Source: place.ShimDir, Target: protocol.ShimDir, ReadOnly: true, Exec: true},
+		{Kind: MountBind, Source: place.SocketDir, Target: protocol.SocketDir, ReadOnly: true},
+		{
+			Kind: MountVolume, Source: volumeName(c.RunID), Target: WorkspaceDir, ReadOnly: readOnly,
+			Bytes: c.Limits.DiskMB * mib, Inodes: c.Limits.Files, Mode: "0700", Exec: true, Owned: true,
+		},
+		{Kind: MountTmpfs, Target: HomeDir, Bytes: c.Limits.HomeMB * mib, Inodes: inodes(c.Limits.HomeMB), Mode: "0700", Exec: true, Owned: true},
+		{Kind: MountTmpfs, Target: TmpDir, Bytes: c.Limits.TmpMB * mib, Inodes: inodes(c.Limits.TmpMB), Mode: "1777", Exec: true},
+	}
+}
+
+func volumeName(runID string) string {
+	return "countersign-" + strings.ReplaceAll(runID, "_", "-") + "-workspace"
+}
+
+// inodes of a tmpfs that the contract bounds in MiB only: one for each 4 KiB,
+// as a file system on disk would have, and room for a few in the smallest.
+func inodes(mb int64) int64 { return mb*mib/4096 + 64 }
+
+// ulimits per process. There is no nproc: the kernel counts it per uid over
+// all containers, pids bound the sandbox itself.
+func ulimits(l contract.Limits) []Ulimit {
+	fsize := max(l.DiskMB, l.HomeMB, l.TmpMB, l.ShmMB) * mib
+	return []Ulimit{
+		{Name: "core", Value: 0},
+		{Name: "fsize", Value: fsize},
+		{Name: "memlock", Value: 64 << 10},
+		{Name: "msgqueue", Value: 0},
+		{Name: "nice", Value: 0},
+		{Name: "nofile", Value: 8192},
+		{Name: "rtprio", Value: 0},
+		{Name: "sigpending", Value: 4096},
+	}
+}
+
+// defaultPath has what images from Debian's and the language vendors' recipes
+// use; the image's own ENV takes no part.
+const defaultPath = "/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:" + protocol.ShimBinDir
+
+func job(c contract.Contract) protocol.Job {
+	env := map[string]string{
+		"PATH": defaultPath, "HOME": HomeDir, "TMPDIR": TmpDir, "PWD": c.Workdir,
+		"USER": "agent", "LOGNAME": "agent", "LANG": "C.UTF-8",
+		// The uid has no entry in the image's passwd, so tools that ask for a
+		// name are told one.
+		"GIT_AUTHOR_NAME": "agent", "GIT_AUTHOR_EMAIL": "agent@sandbox.invalid",
+		"GIT_COMMITTER_NAME": "agent", "GIT_COMMITTER_EMAIL": "agent@sandbox.invalid",
+		"COUNTERSIGN_RUN_ID": c.RunID,
+	}
+	maps.Copy(env, c.Env)
+	var list []string
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		list = append(list, k+"="+env[k])
+	}
+	return protocol.Job{
+		Argv: slices.Clone(c.Argv),
+		Env:  list,
+		Cwd:  c.Workdir,
+		Stop: protocol.StopRule{TimeoutSec: c.Limits.TimeoutSec, GraceSec: stopGraceSec},
+	}
+}

@@ -1,0 +1,428 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/policy/contract"
+	"github.com/countersign-dev/countersign/policy/ledger"
+	"github.com/countersign-dev/countersign/runner/shim/protocol"
+	"github.com/countersign-dev/countersign/runner/workspace"
+)
+
+// Supervisor runs one order. Every field without a stated default is required.
+type Supervisor struct {
+	Engine Engine
+	// StateDir holds the directories of live runs. The engine must see it under
+	// the same path.
+	StateDir string
+	// Shim is the host path of the static shim binary.
+	Shim string
+	Now  func() time.Time
+	Rand io.Reader // of uids
+	Log  *slog.Logger
+	// Output receives what the workload writes (fd 1 or 2), as it comes and
+	// redacted. It must not block for long. Nil discards it.
+	Output func(fd int, p []byte)
+	// Kill, when it closes, ends a cancelled run at once instead of with
+	// SIGTERM and a grace. Nil never does.
+	Kill <-chan struct{}
+	// FailPoint is called at each name of FailPoints, for tests that end the
+	// process there. Nil does nothing.
+	FailPoint func(name string)
+}
+
+// Bounds of the stages, on top of what the contract says of the workload.
+const (
+	startTime   = 2 * time.Minute // create, start, greeting
+	loadTime    = 10 * time.Minute
+	probeTime   = time.Minute
+	captureTime = 10 * time.Minute
+	endTime     = 2 * time.Minute // the container's end, its removal
+	stopSlack   = 15 * time.Second
+)
+
+// FailPoints lists the names at which a supervisor can be made to die, in the
+// order in which a run passes them.
+func FailPoints() []string {
+	return []string{"bundle", "claim", "source", "engine", "shim", "create", "start", "greet", "load", "probe", "work", "exited", "capture", "remove", "finish"}
+}
+
+// Supervise performs the run that order describes and returns when nothing of
+// it is left on the machine. A cancelled ctx ends the workload; what was changed
+// until then is still captured. The error is nil whenever there is an outcome.
+func (s *Supervisor) Supervise(ctx context.Context, order Order) (Report, error) {
+	sealed, err := contract.Open(order.Contract)
+	if err != nil {
+		return Report{}, fmt.Errorf("opening contract: %w", err)
+	}
+	c := sealed.Contract()
+	r := &run{s: s, order: order, sealed: sealed, c: c, begun: s.Now()}
+	r.seen.Limits = c.Limits
+	if r.bundle, err = CreateBundle(order.Evidence, c.RunID, c.Tenant, s.Now); err != nil {
+		return Report{}, err
+	}
+	r.bundle.WriteInputs(order.Inputs, &sealed)
+	r.bundle.Record("run.admitted", map[string]any{"contract": sealed.Digest(), "level": c.Level, "revision": c.Revision})
+	s.failPoint("bundle")
+
+	r.seen.Refused = Admit(c)
+	if len(r.seen.Refused) == 0 {
+		r.perform(ctx)
+	}
+	return r.conclude(), nil
+}
+
+func (s *Supervisor) failPoint(name string) {
+	if s.FailPoint != nil {
+		s.FailPoint(name)
+	}
+}
+
+// run is one order being performed. The stages fill it in their order; what
+// they saw stands in seen, which Conclude judges.
+type run struct {
+	s      *Supervisor
+	order  Order
+	sealed contract.Sealed
+	c      contract.Contract
+	bundle *Bundle
+	begun  time.Time
+
+	claim   *Claim
+	store   *workspace.Store
+	tree    *workspace.Tree
+	engine  EngineFacts
+	spec    Spec
+	job     protocol.Job
+	door    *door
+	sandbox Sandbox
+	session *session
+	end     *ending
+	hold    *holder     // nil when the volume is reachable
+	volume  *openVolume // nil when it is not
+	cut     int64       // bytes of output beyond the bound
+	logged  int64       // bytes of output.log
+	started bool        // the workload was
+
+	mu   sync.Mutex // guards seen.Stop, which timers write
+	seen Observed
+
+	patch     contract.PatchStats
+	patchFile bool // changes.patch was created
+	ignored   int64
+	omissions []workspace.Omission
+}
+
+// stage is one step of the way to a running workload.
+type stage struct {
+	name string
+	time time.Duration // 0: it bounds itself
+	do   func(*run, context.Context) error
+}
+
+func stages() []stage {
+	return []stage{
+		{"claim", startTime, (*run).claimPlace},
+		{"source", loadTime, (*run).readSource},
+		{"engine", startTime, (*run).preflight},
+		{"shim", startTime, (*run).placeShim},
+		{"create", startTime, (*run).create},
+		{"start", startTime, (*run).start},
+		{"greet", startTime, (*run).greet},
+		{"load", loadTime, (*run).load},
+		{"probe", probeTime, (*run).probeBefore},
+		{"work", 0, (*run).work},
+	}
+}
+
+func (r *run) perform(ctx context.Context) {
+	defer r.remove(context.WithoutCancel(ctx))
+	for _, st := range stages() {
+		err := r.step(ctx, st)
+		if ctx.Err() != nil {
+			r.stopped()
+		}
+		if r.stop() != "" && !r.started {
+			return // ended before there was anything to keep
+		}
+		if err != nil {
+			r.fail(st.name, err)
+			break
+		}
+		r.s.failPoint(st.name)
+	}
+	if r.started {
+		r.settle(context.WithoutCancel(ctx))
+	}
+}
+
+func (r *run) step(ctx context.Context, st stage) error {
+	if st.time > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, st.time)
+		defer cancel()
+	}
+	return st.do(r, ctx)
+}
+
+// fail keeps the first fault and says which kind it is.
+func (r *run) fail(stage string, err error) {
+	if r.seen.Fault != "" {
+		return
+	}
+	var unavailable *Unavailable
+	var wrong *canaryError
+	switch {
+	case errors.As(err, &wrong): // the canaries speak for themselves
+		return
+	case errors.As(err, &unavailable):
+		r.seen.FaultCode = ReasonUnavailable
+	case stage == "work":
+		r.seen.FaultCode = ReasonLost
+	case stage == "capture":
+		r.seen.FaultCode = ReasonEvidence
+	case errors.Is(err, context.DeadlineExceeded):
+		r.seen.FaultCode = ReasonUnavailable
+	default:
+		r.seen.FaultCode = ReasonInternal
+	}
+	r.seen.Fault = err.Error()
+	r.bundle.Record("run.fault", map[string]any{"stage": stage, "code": r.seen.FaultCode, "error": err.Error()})
+}
+
+// stopped notes that the caller ended the run.
+func (r *run) stopped() {
+	if r.killed() {
+		r.setStop(ReasonKilled)
+		return
+	}
+	r.setStop(ReasonCancelled)
+}
+
+func (r *run) killed() bool {
+	select {
+	case <-r.s.Kill:
+		return true
+	default:
+		return false
+	}
+}
+
+func (r *run) stop() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seen.Stop
+}
+
+// setStop keeps the first reason for ending the workload, and says whether
+// this was it.
+func (r *run) setStop(reason string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen.Stop != "" {
+		return false
+	}
+	r.seen.Stop = reason
+	return true
+}
+
+func (r *run) claimPlace(ctx context.Context) error {
+	if after, err := time.Parse(time.RFC3339, r.c.NotAfter); err != nil || r.s.Now().After(after) {
+		return &Unavailable{What: fmt.Sprintf("the contract could be started until %s", r.c.NotAfter), Hint: "derive it anew"}
+	}
+	if _, err := r.s.Sweep(ctx); err != nil {
+		return err
+	}
+	var err error
+	r.claim, err = claim(r.s.StateDir, r.c.RunID)
+	return err
+}
+
+// Sweep removes what dead runs left on this machine: containers, volumes and
+// directories. It spares runs that are alive, of this program or another.
+func (s *Supervisor) Sweep(ctx context.Context) (Reaped, error) {
+	reaped, err := s.Engine.Reap(ctx, Alive(s.Now()))
+	if err != nil {
+		return reaped, err
+	}
+	for _, f := range reaped.Failed {
+		s.Log.Warn("could not remove what a dead run left", "what", f)
+	}
+	dirs, err := SweepState(s.StateDir)
+	if reaped.Containers+reaped.Volumes+dirs > 0 {
+		s.Log.Info("removed what dead runs left", "containers", reaped.Containers, "volumes", reaped.Volumes, "directories", dirs)
+	}
+	return reaped, err
+}
+
+func (r *run) readSource(ctx context.Context) error {
+	repo, err := workspace.OpenRepo(ctx, r.order.Repo)
+	if err != nil {
+		return err
+	}
+	if r.store, err = workspace.NewStore(ctx, filepath.Join(r.claim.Scratch, "store"), repo); err != nil {
+		return err
+	}
+	r.tree, err = r.store.Start(ctx, workspace.StartOptions{SHA: r.c.Start.SHA, Dirty: r.order.Dirty, Deny: DeniedInside(r.c.ReadDenied)})
+	if err != nil {
+		return err
+	}
+	if r.tree.PatchDigest != r.c.Start.PatchDigest {
+		return &Unavailable{What: "the working copy is not what the contract was derived from any more", Hint: "run again"}
+	}
+	r.bundle.Record("source.read", map[string]any{"commit": r.tree.Commit, "tree": r.tree.ID, "delivered": r.tree.Delivered, "stats": r.tree.Stats})
+	return nil
+}
+
+func (r *run) preflight(ctx context.Context) error {
+	var err error
+	if r.engine, err = r.s.Engine.Preflight(ctx, r.c.Isolation); err != nil {
+		return err
+	}
+	r.bundle.Record("engine.preflight", r.engine.brief())
+	return nil
+}
+
+// brief leaves the long lists to spec.json.
+func (f EngineFacts) brief() EngineFacts {
+	f.MaskedPaths, f.ReadonlyPaths = nil, nil
+	return f
+}
+
+func (r *run) placeShim(ctx context.Context) error {
+	image, err := r.s.Engine.Image(ctx, imageRef(r.c.Image))
+	if err != nil {
+		return err
+	}
+	if image == nil {
+		return &Unavailable{What: fmt.Sprintf("image %s (%s) is not on this machine", r.c.Image.Ref, r.c.Image.Digest), Hint: "load or build it; nothing is ever pulled"}
+	}
+	dir, err := installShim(r.s.Shim, filepath.Join(r.s.StateDir, "shim"))
+	if err != nil {
+		return err
+	}
+	uid, err := r.claim.takeUID(r.s.Rand)
+	if err != nil {
+		return err
+	}
+	r.spec, r.job, err = Compile(r.sealed, Placement{
+		UID: uid, RunDir: r.claim.Dir, SocketDir: r.claim.Sockets, ShimDir: dir, Engine: r.engine, Image: *image, Now: r.s.Now(),
+	})
+	return err
+}
+
+// imageRef is the name under which the engine finds a pinned image.
+func imageRef(i contract.Image) string {
+	if i.DigestKind == contract.DigestImageID {
+		return i.Digest
+	}
+	return i.Ref
+}
+
+func (r *run) create(ctx context.Context) error {
+	data, err := contract.Canonical(r.spec)
+	if err != nil {
+		return fmt.Errorf("encoding spec: %v", err)
+	}
+	r.bundle.Write(ledger.FileSpec, data)
+	r.bundle.Record("sandbox.creating", map[string]any{"spec": contract.DigestBytes(data), "name": r.spec.Name, "uid": r.spec.UID})
+	if r.door, err = openDoor(filepath.Join(r.claim.Sockets, filepath.Base(protocol.ControlSocket))); err != nil {
+		return err
+	}
+	r.sandbox, err = r.s.Engine.Create(ctx, r.spec)
+	return err
+}
+
+func (r *run) start(ctx context.Context) error {
+	started, err := r.sandbox.Start(ctx)
+	if err != nil {
+		return err
+	}
+	r.end = watchEnd(context.WithoutCancel(ctx), r.sandbox)
+	r.bundle.Record("sandbox.started", map[string]any{"reachable": started.WorkspaceDir != ""})
+	return r.chooseTransport(ctx, started)
+}
+
+// ending waits for a sandbox's end in the background. exit and err may be read
+// once done is closed.
+type ending struct {
+	done   chan struct{}
+	cancel context.CancelFunc
+	exit   Exit
+	err    error
+}
+
+func watchEnd(ctx context.Context, sandbox Sandbox) *ending {
+	ctx, cancel := context.WithCancel(ctx)
+	e := &ending{done: make(chan struct{}), cancel: cancel}
+	go func() {
+		defer close(e.done)
+		e.exit, e.err = sandbox.Wait(ctx)
+	}()
+	return e
+}
+
+func (r *run) greet(ctx context.Context) error {
+	// A container that ends before it greets will never do so.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-r.end.done:
+			cancel(&Unavailable{
+				What: fmt.Sprintf("the sandbox ended with %d before it answered: %s", r.end.exit.Code, r.end.exit.Error),
+				Hint: "does the engine see this machine's paths, and does the shim run there?",
+			})
+		}
+	}()
+	var err error
+	r.session, err = r.door.admit(ctx, r.spec.UID, r.c.Isolation)
+	return err
+}
+
+func (r *run) load(ctx context.Context) error {
+	stats, err := r.transport().Load(ctx, r.tree)
+	if err != nil {
+		return fmt.Errorf("loading the workspace: %w", err)
+	}
+	if r.volume != nil {
+		if err := r.session.placed(ctx); err != nil {
+			return fmt.Errorf("loading the workspace: %v", err)
+		}
+	}
+	r.bundle.Record("workspace.loaded", map[string]any{"entries": stats.Entries, "bytes": stats.Bytes, "direct": r.volume != nil})
+	return nil
+}
+
+// canaryError says that the canaries' findings end the run.
+type canaryError struct{ wrong int }
+
+func (e *canaryError) Error() string {
+	return fmt.Sprintf("%d checks of the sandbox were wrong", e.wrong)
+}
+
+func (r *run) probeBefore(ctx context.Context) error { return r.canaries(ctx, StageBefore) }
+
+func (r *run) canaries(ctx context.Context, stage string) error {
+	asked := Probe(stage, r.c, r.spec)
+	got, err := r.session.probe(ctx, asked)
+	if err != nil {
+		return fmt.Errorf("probing the sandbox: %v", err)
+	}
+	found := Judge(r.spec, asked, got)
+	r.seen.Canaries = append(r.seen.Canaries, found...)
+	wrong := Wrong(found)
+	r.bundle.Record("sandbox.probed", map[string]any{"stage": stage, "checks": len(found), "wrong": wrong})
+	if len(wrong) > 0 {
+		return &canaryError{len(wrong)}
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/countersign-dev/countersign/policy/contract"
+	"github.com/countersign-dev/countersign/runner/shim/protocol"
+	"github.com/countersign-dev/countersign/runner/workspace"
+)
+
+// openVolume is a workspace volume that this process reaches by itself. The
+// open directory keeps the file system alive when the container dies and the
+// engine unmounts it (lazily), so that what the workload left can still be
+// captured.
+type openVolume struct {
+	dir *os.File
+	uid int
+}
+
+func (v *openVolume) transport() workspace.Transport {
+	return workspace.Direct{Root: fmt.Sprintf("/proc/self/fd/%d", v.dir.Fd()), UID: v.uid}
+}
+
+// holder is a second container that keeps the volume alive where this process
+// cannot. It is started beside the work and asked only when the sandbox died.
+type holder struct {
+	ready   chan struct{}
+	sandbox Sandbox
+	session *session
+	err     error
+}
+
+// chooseTransport decides how the workspace is reached.
+func (r *run) chooseTransport(ctx context.Context, started Started) error {
+	if r.order.Transport != TransportStreamed && started.WorkspaceDir != "" {
+		dir, err := os.Open(started.WorkspaceDir)
+		if err != nil {
+			return fmt.Errorf("opening the workspace volume: %v", err)
+		}
+		r.volume = &openVolume{dir: dir, uid: r.spec.UID}
+		return nil
+	}
+	if r.order.Transport == TransportDirect {
+		return &Unavailable{What: "the workspace volume cannot be reached by this process", Hint: "run as root beside the engine, or without the direct transport"}
+	}
+	for _, m := range r.spec.Mounts {
+		if m.Kind == MountVolume && m.ReadOnly {
+			return &Unavailable{What: "a read-only workspace cannot be filled through the sandbox", Hint: "run as root beside the engine, or list " + WorkspaceDir + " as writable"}
+		}
+	}
+	r.hold = r.startHolder(context.WithoutCancel(ctx))
+	return nil
+}
+
+func (r *run) transport() workspace.Transport {
+	if r.volume != nil {
+		return r.volume.transport()
+	}
+	return streamed{session: r.session, uid: r.spec.UID}
+}
+
+func (r *run) startHolder(ctx context.Context) *holder {
+	h := &holder{ready: make(chan struct{})}
+	go func() {
+		defer close(h.ready)
+		ctx, cancel := context.WithTimeout(ctx, startTime)
+		defer cancel()
+		h.err = h.start(ctx, r.s.Engine, HoldSpec(r.spec), filepath.Join(r.claim.Sockets, filepath.Base(protocol.HoldSocket)), r.c.Isolation)
+	}()
+	return h
+}
+
+func (h *holder) start(ctx context.Context, engine Engine, spec Spec, socket string, isolation contract.Isolation) error {
+	door, err := openDoor(socket)
+	if err != nil {
+		return err
+	}
+	defer door.close()
+	if h.sandbox, err = engine.Create(ctx, spec); err != nil {
+		return err
+	}
+	if _, err = h.sandbox.Start(ctx); err != nil {
+		return err
+	}
+	h.session, err = door.admit(ctx, spec.UID, isolation)
+	return err
+}
+
+// remove ends the holder, whose sandbox must go before the volume can.
+func (h *holder) remove(ctx context.Context) error {
+	<-h.ready
+	if h.session != nil {
+		h.session.close()
+	}
+	if h.sandbox == nil {
+		return nil
+	}
+	return h.sandbox.Remove(ctx)
+}
+
+// captureTransport is how to reach the workspace after the workload's end: the
+// volume itself, the living shim, or the holder.
+func (r *run) captureTransport(alive bool) (workspace.Transport, error) {
+	switch {
+	case r.volume != nil:
+		return r.volume.transport(), nil
+	case alive:
+		return streamed{session: r.session, uid: r.spec.UID}, nil
+	case r.hold != nil:
+		<-r.hold.ready
+		if r.hold.err != nil {
+			return nil, fmt.Errorf("reaching the workspace: %v", r.hold.err)
+		}
+		return streamed{session: r.hold.session, uid: r.spec.UID}, nil
+	}
+	return nil, errors.New("the sandbox died before its workspace could be reached")
+}

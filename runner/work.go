@@ -1,0 +1,361 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/countersign-dev/countersign/policy/contract"
+	"github.com/countersign-dev/countersign/policy/ledger"
+	"github.com/countersign-dev/countersign/runner/redact"
+	"github.com/countersign-dev/countersign/runner/workspace"
+)
+
+// work gives the sandbox its job and returns when the workload has ended,
+// however it did. Only a sandbox that broke off is an error.
+func (r *run) work(ctx context.Context) error {
+	log, err := r.openOutput()
+	if err != nil {
+		return nil // the bundle keeps the fault; nothing was started
+	}
+	r.bundle.Record("workload.starting", map[string]any{"argv": r.job.Argv, "cwd": r.job.Cwd, "timeout_sec": r.job.Stop.TimeoutSec})
+	r.started = true
+	ctx, release := r.guard(ctx)
+	exited, err := r.session.work(ctx, r.job, func() {}, log.write)
+	release()
+	log.close(r)
+	if err != nil {
+		r.session.close()
+		if r.stop() != "" {
+			return nil // it did not stop when asked, and the engine ended it
+		}
+		return fmt.Errorf("the sandbox broke off: %w", r.whyBroken(err))
+	}
+	r.seen.Claimed = &exited
+	r.bundle.Record("workload.exited", map[string]any{"claimed": exited, "stopped": r.stop()})
+	r.s.failPoint("exited")
+	return nil
+}
+
+// guard ends the workload when its time is over or the caller wants it to end.
+// First the shim is asked; if it does not answer in time, the engine kills the
+// container, which the returned context then says.
+func (r *run) guard(ctx context.Context) (context.Context, func()) {
+	broken, breakOff := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		if !r.awaitStop(ctx, done) || r.askToStop(done) {
+			return
+		}
+		kill, cancel := context.WithTimeout(broken, endTime)
+		defer cancel()
+		if err := r.sandbox.Kill(kill); err != nil {
+			r.s.Log.Error("killing the sandbox", "error", err)
+		}
+		breakOff()
+	}()
+	return broken, func() { close(done); <-finished; breakOff() }
+}
+
+// awaitStop blocks until the workload ended by itself (false) or has to be
+// ended (true), and notes why.
+func (r *run) awaitStop(ctx context.Context, done <-chan struct{}) bool {
+	timeout := time.NewTimer(time.Duration(r.c.Limits.TimeoutSec) * time.Second)
+	defer timeout.Stop()
+	select {
+	case <-done:
+		return false
+	case <-timeout.C:
+		r.setStop(ReasonTimeout)
+	case <-ctx.Done():
+		r.stopped()
+	}
+	return true
+}
+
+// askToStop has the shim end the workload, and says whether it did so within
+// the grace and some slack. A kill meanwhile takes the rest of the grace away.
+func (r *run) askToStop(done <-chan struct{}) bool {
+	grace := int64(stopGraceSec)
+	kill := r.s.Kill
+	if r.killed() {
+		grace, kill = 0, nil
+	}
+	if err := r.session.stop(grace); err != nil {
+		return false
+	}
+	slack := time.NewTimer(time.Duration(grace)*time.Second + stopSlack)
+	defer slack.Stop()
+	for {
+		select {
+		case <-done:
+			return true
+		case <-slack.C:
+			return false
+		case <-kill:
+			kill = nil
+			if err := r.session.stop(0); err != nil {
+				return false
+			}
+		}
+	}
+}
+
+// whyBroken says more than "connection reset" when the engine knows more.
+func (r *run) whyBroken(err error) error {
+	select {
+	case <-r.end.done:
+	case <-time.After(stopSlack):
+		return err
+	}
+	if r.end.err != nil {
+		return err
+	}
+	return fmt.Errorf("the container ended with %d (out of memory: %t): %v", r.end.exit.Code, r.end.exit.OOMKilled, err)
+}
+
+// outputLog is output.log while a workload runs: both streams as they came,
+// redacted, bounded. The live copy is redacted too, and not bounded.
+type outputLog struct {
+	file    io.WriteCloser
+	bounded *redact.Bounded
+	masks   [3]*redact.Redactor
+}
+
+func (r *run) openOutput() (*outputLog, error) {
+	file, err := r.bundle.Create(ledger.FileOutput)
+	if err != nil {
+		return nil, err
+	}
+	matcher, err := redact.Compile()
+	if err != nil {
+		return nil, err
+	}
+	l := &outputLog{file: file}
+	l.bounded = redact.NewBounded(io.MultiWriter(file, countWriter{&r.logged}), r.c.Limits.LogMB*mib)
+	for _, fd := range []int{1, 2} {
+		l.masks[fd] = matcher.Writer(io.MultiWriter(l.bounded, liveWriter{fd, r.s.Output}))
+	}
+	return l, nil
+}
+
+// write takes a piece of one stream. Errors of the file stay in the bundle.
+func (l *outputLog) write(fd int, p []byte) {
+	l.masks[fd].Write(p)
+	l.masks[fd].Flush()
+}
+
+func (l *outputLog) close(r *run) {
+	err := errors.Join(l.masks[1].Close(), l.masks[2].Close(), l.bounded.Close(), l.file.Close())
+	if err != nil {
+		r.bundle.keep(err)
+	}
+	r.cut = l.bounded.Cut()
+}
+
+type countWriter struct{ n *int64 }
+
+func (w countWriter) Write(p []byte) (int, error) {
+	*w.n += int64(len(p))
+	return len(p), nil
+}
+
+type liveWriter struct {
+	fd   int
+	sink func(fd int, p []byte)
+}
+
+func (w liveWriter) Write(p []byte) (int, error) {
+	if w.sink != nil {
+		w.sink(w.fd, p)
+	}
+	return len(p), nil
+}
+
+// settle is what follows a started workload, whatever ended it: the canaries
+// again, the capture, and the end of the container.
+func (r *run) settle(ctx context.Context) {
+	alive := r.seen.Claimed != nil
+	if alive {
+		if err := r.step(ctx, stage{"probe", probeTime, func(r *run, ctx context.Context) error { return r.canaries(ctx, StageAfter) }}); err != nil {
+			r.fail("work", err)
+		}
+	}
+	if err := r.step(ctx, stage{"capture", captureTime, func(r *run, ctx context.Context) error { return r.capture(ctx, alive) }}); err != nil {
+		r.fail("capture", err)
+	}
+	r.s.failPoint("capture")
+	if alive {
+		if err := r.session.bye(); err != nil {
+			r.s.Log.Warn("ending the sandbox", "error", err)
+		}
+	} else if err := r.step(ctx, stage{"kill", endTime, func(r *run, ctx context.Context) error { return r.sandbox.Kill(ctx) }}); err != nil {
+		r.s.Log.Error("killing the sandbox", "error", err)
+	}
+	if err := r.step(ctx, stage{"end", endTime, (*run).awaitEnd}); err != nil {
+		r.fail("work", err)
+	}
+}
+
+func (r *run) awaitEnd(ctx context.Context) error {
+	select {
+	case <-r.end.done:
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the sandbox to end: %v", ctx.Err())
+	}
+	if r.end.err != nil {
+		return r.end.err
+	}
+	r.seen.Engine = &r.end.exit
+	r.bundle.Record("sandbox.exited", map[string]any{"code": r.end.exit.Code, "oom_killed": r.end.exit.OOMKilled, "error": r.end.exit.Error})
+	return nil
+}
+
+// Bounds of a capture beside the contract's.
+const (
+	captureDepth = 512
+	entrySlack   = 64 // directories that a tree has beside its files' inodes
+)
+
+func (r *run) captureBounds() workspace.Bounds {
+	disk := r.c.Limits.DiskMB * mib
+	return workspace.Bounds{Entries: r.c.Limits.Files + entrySlack, Depth: captureDepth, Bytes: disk, File: disk, Time: captureTime / 2}
+}
+
+// capture takes the tree as the workload left it and makes the patch. Nothing
+// but the shim lives in the sandbox, or nothing at all.
+func (r *run) capture(ctx context.Context, alive bool) error {
+	transport, err := r.captureTransport(alive)
+	if err != nil {
+		return err
+	}
+	got, err := r.store.Capture(ctx, transport, r.tree, r.captureBounds())
+	if err != nil {
+		return fmt.Errorf("capturing the workspace: %v", err)
+	}
+	r.omissions = got.Omissions
+	for _, o := range got.Omissions {
+		if o.Reason == workspace.ReasonIgnored.String() {
+			r.ignored = o.Count
+		}
+	}
+	file, err := r.bundle.Create(ledger.FilePatch)
+	if err != nil {
+		return err
+	}
+	r.patchFile = true
+	// Base 85 grows by a quarter, and a changed text stands twice.
+	patch, err := r.store.Patch(ctx, r.tree, got.Tree, file, 4*r.c.Limits.DiskMB*mib)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("making the patch: %w", err)
+	}
+	r.patch = patch.Stats
+	r.bundle.Record("workspace.captured", map[string]any{
+		"tree": got.Tree, "files": got.Files, "bytes": got.Bytes, "omissions": got.Omissions,
+		"patch": patch.Digest, "changed": patch.Stats,
+	})
+	return nil
+}
+
+// remove leaves nothing of the run on the machine. It is called in every case
+// and goes on after a fault.
+func (r *run) remove(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, endTime)
+	defer cancel()
+	var errs []error
+	if r.session != nil {
+		r.session.close()
+	}
+	if r.door != nil {
+		r.door.close()
+	}
+	if r.volume != nil {
+		errs = append(errs, r.volume.dir.Close())
+	}
+	if r.hold != nil {
+		errs = append(errs, r.hold.remove(ctx))
+	}
+	if r.sandbox != nil {
+		errs = append(errs, r.sandbox.Remove(ctx))
+	}
+	if r.end != nil {
+		r.end.cancel()
+		<-r.end.done
+	}
+	r.s.failPoint("remove")
+	if r.claim != nil {
+		errs = append(errs, r.claim.Release())
+	}
+	if err := errors.Join(errs...); err != nil {
+		// The reaper of the next run will try again.
+		r.s.Log.Error("removing the run", "error", err)
+		r.fail("remove", fmt.Errorf("removing the run: %v", err))
+	}
+	r.bundle.Record("sandbox.removed", map[string]any{})
+}
+
+// conclude decides the outcome, closes the bundle and makes the statement.
+func (r *run) conclude() Report {
+	r.finishFiles()
+	if err := r.bundle.Err(); err != nil {
+		r.fail("capture", err)
+	}
+	out := Conclude(r.seen)
+	out.RunID, out.ContractDigest, out.Evidence = r.c.RunID, r.sealed.Digest(), r.order.Evidence
+	out.DurationMS = r.s.Now().Sub(r.begun).Milliseconds()
+	out.Promotions = []contract.PromotionRef{}
+	out.Patch = r.patch
+	exit := ledger.Exit{
+		State: out.State, ExitCode: out.ExitCode, WorkloadExit: out.WorkloadExit, Reason: out.Reason,
+		DurationMS: out.DurationMS, OOM: out.OOM, TimedOut: out.TimedOut,
+	}
+	r.bundle.Record("run.concluded", exit)
+	statement, err := r.bundle.Finish(r.predicate(exit))
+	if err != nil {
+		r.s.Log.Error("finishing the evidence", "error", err)
+		out.State, out.ExitCode = contract.StateFailClosed, contract.ExitFailClosed
+		out.Reason = ReasonEvidence + ": " + err.Error()
+	}
+	r.s.failPoint("finish")
+	return Report{Outcome: out, Omissions: r.omissions, Statement: statement, Cut: r.cut}
+}
+
+// finishFiles makes the files that a bundle always has.
+func (r *run) finishFiles() {
+	if !r.started {
+		r.bundle.Write(ledger.FileOutput, nil)
+	}
+	if !r.patchFile {
+		r.bundle.Write(ledger.FilePatch, nil)
+	}
+}
+
+func (r *run) predicate(exit ledger.Exit) ledger.Predicate {
+	p := ledger.Predicate{
+		RunID: r.c.RunID, Tenant: r.c.Tenant, Contracts: []string{r.sealed.Digest()}, Image: r.c.Image, Policy: r.c.Policy,
+		Task: contract.DigestBytes(r.order.Inputs.Task), Snapshot: r.c.SnapshotDigest,
+		Canaries: r.seen.Canaries, Exit: exit, Builder: r.order.Builder,
+		Patch:  ledger.Patch{Files: r.patch.Files, Bytes: r.patch.Bytes, Ignored: r.ignored},
+		Output: ledger.Output{Bytes: r.logged, Dropped: r.cut},
+	}
+	if r.spec.Schema == "" {
+		return p
+	}
+	if data, err := contract.Canonical(r.spec); err == nil {
+		p.Spec = contract.DigestBytes(data)
+	}
+	p.Controls = Controls(r.c.Isolation)
+	for _, m := range r.spec.Mounts {
+		p.Mounts = append(p.Mounts, ledger.Mount{Kind: m.Kind, Target: m.Target, ReadOnly: m.ReadOnly, Bytes: m.Bytes, Inodes: m.Inodes})
+	}
+	e := r.engine
+	p.Engine = ledger.Engine{
+		Name: e.Name, Version: e.Version, APIVersion: e.APIVersion, Runtime: e.Runtime, Kernel: e.Kernel,
+		CgroupVersion: e.CgroupVersion, Platform: e.Platform, SeccompDigest: e.SeccompDigest,
+	}
+	return p
+}
