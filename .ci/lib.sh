@@ -1,0 +1,41 @@
+# Shared by the scripts of this folder; sourced, never run. root is the top of the
+# checkout.
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+# tmp is removed when the script ends.
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+
+# say tells the reader what was done; stdout is left to results.
+say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+
+# die says what is missing and what to do about it.
+die() {
+	say "$*"
+	exit 1
+}
+
+docker_answers() { command -v docker >/dev/null && timeout 20 docker version >/dev/null 2>&1; }
+
+# apt_update reads the package lists once per script.
+apt_update() {
+	[ -n "${apt_updated:-}" ] || DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2
+	apt_updated=1
+}
+
+# apt_install installs packages of the distribution.
+apt_install() {
+	apt_update
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+}
+
+# need_go refuses a missing Go, or one that cannot build this module.
+need_go() {
+	local want
+	want=$(sed -nE 's/^go ([0-9.]+)$/\1/p' "$root/go.mod")
+	command -v go >/dev/null ||
+		die "Go is not installed: install Go $want or newer (https://go.dev/dl), put its bin folder on PATH, then try again"
+	(cd "$root" && go list -m >/dev/null 2>&1) ||
+		die "this machine's $(cd / && go version | cut -d' ' -f3) cannot build a module that needs Go $want: install a newer one (https://go.dev/dl) or set GOTOOLCHAIN=auto"
+	say "building with $(cd "$root" && go env GOVERSION)"
+}

@@ -1,0 +1,43 @@
+# Two commands do everything, set-up included: make demo, make test.
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# Static, without paths of this machine and without a time: the same source
+# gives the same bytes.
+BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -buildid= -X main.version=$(VERSION)'
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+FUZZTIME ?= 10s
+
+.PHONY: help build test demo sandbox-image lint fuzz clean
+
+help:
+	@echo 'make demo           run the demo: a sealed run, its patch, its evidence'
+	@echo 'make test           run all tests, on a real Docker Engine where there is one'
+	@echo 'make build          build bin/countersign and bin/countersign-shim'
+	@echo 'make sandbox-image  make the image countersign/sandbox:latest from packages'
+	@echo 'make lint           gofmt, go vet, staticcheck'
+	@echo 'make fuzz           run each fuzz target for FUZZTIME ($(FUZZTIME))'
+	@echo 'make clean          remove bin/'
+
+build:
+	@.ci/need-go
+	$(BUILD) -o bin/ ./app/countersign ./runner/shim/countersign-shim
+
+test:
+	@.ci/test
+
+demo:
+	@.ci/demo
+
+sandbox-image:
+	@.ci/sandbox-image
+
+lint:
+	@test -z "$$(gofmt -l app policy runner .ci)" || { gofmt -d app policy runner .ci; exit 1; }
+	go vet ./...
+	go run $(STATICCHECK) ./...
+
+fuzz:
+	@.ci/fuzz $(FUZZTIME)
+
+clean:
+	rm -rf bin
