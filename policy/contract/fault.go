@@ -1,0 +1,144 @@
+package contract
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Fault is one broken rule. Path names the place as JSON keys lead to it
+// ("network.allow[0].host"), "" for the document as a whole; Problem says what
+// is wrong and what would be right. Text taken from the document is quoted and
+// shortened, so that a Fault may be shown on a terminal.
+type Fault struct {
+	Path    string
+	Problem string
+}
+
+func (f Fault) Error() string {
+	if f.Path == "" {
+		return f.Problem
+	}
+	return f.Path + ": " + f.Problem
+}
+
+// InvalidError lists every rule that a document breaks, in the document's
+// order. Document is its kind ("contract", "task", …).
+type InvalidError struct {
+	Document string
+	Faults   []Fault
+}
+
+// shownFaults bounds the length of an error's text, not of the list.
+const shownFaults = 8
+
+func (e *InvalidError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "invalid %s", e.Document)
+	for i, f := range e.Faults {
+		sep := "; "
+		if i == 0 {
+			sep = ": "
+		}
+		if i == shownFaults {
+			fmt.Fprintf(&b, "; and %d more", len(e.Faults)-i)
+			break
+		}
+		b.WriteString(sep + f.Error())
+	}
+	return b.String()
+}
+
+// checker collects faults while a document is validated.
+type checker struct{ faults []Fault }
+
+func (c *checker) addf(path, format string, args ...any) {
+	c.faults = append(c.faults, Fault{path, fmt.Sprintf(format, args...)})
+}
+
+// is records err, if any, under path.
+func (c *checker) is(path string, err error) {
+	if err != nil {
+		c.faults = append(c.faults, Fault{path, err.Error()})
+	}
+}
+
+// optional records err unless value is empty.
+func (c *checker) optional(path, value string, rule func(string) error) {
+	if value != "" {
+		c.is(path, rule(value))
+	}
+}
+
+// each applies rule to every element and refuses an element that stands there
+// twice.
+func (c *checker) each(path string, values []string, rule func(string) error) {
+	seen := make(map[string]bool, len(values))
+	for i, v := range values {
+		at := index(path, i)
+		c.is(at, rule(v))
+		if seen[v] {
+			c.addf(at, "%s stands here twice; remove one", quote(v))
+		}
+		seen[v] = true
+	}
+}
+
+// oneOf refuses a value that is not among words.
+func (c *checker) oneOf(path, value string, words ...string) {
+	for _, w := range words {
+		if value == w {
+			return
+		}
+	}
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = fmt.Sprintf("%q", w)
+	}
+	c.addf(path, "is %s, want one of %s", quote(value), strings.Join(quoted, ", "))
+}
+
+// within refuses an integer outside lo..hi.
+func (c *checker) within(path string, v, lo, hi int64) {
+	if v < lo || v > hi {
+		c.addf(path, "is %d, want %d to %d", v, lo, hi)
+	}
+}
+
+func (c *checker) err(document string) error {
+	if len(c.faults) == 0 {
+		return nil
+	}
+	return &InvalidError{Document: document, Faults: c.faults}
+}
+
+func index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+
+// member is the path of key below path; a key that is not a plain word is
+// quoted.
+func member(path, key string) string {
+	if !plainWord(key) {
+		return path + "[" + quote(key) + "]"
+	}
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+func plainWord(s string) bool {
+	if s == "" || len(s) > maxQuoted {
+		return false
+	}
+	return only(s, func(r byte) bool { return isAlnum(r) || r == '_' || r == '-' })
+}
+
+// maxQuoted bounds how much of a hostile value an error repeats, in bytes.
+const maxQuoted = 80
+
+// quote makes untrusted text fit for an error: one line, ASCII, bounded.
+func quote(s string) string {
+	if len(s) > maxQuoted {
+		return fmt.Sprintf("%+q… (%d bytes)", s[:maxQuoted], len(s))
+	}
+	return fmt.Sprintf("%+q", s)
+}
