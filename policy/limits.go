@@ -1,0 +1,91 @@
+package policy
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/countersign-dev/countersign/policy/contract"
+)
+
+// limitField is one amount of [limits]: how it is called in the policy and in
+// the contract, what it is when nobody says, and the built-in ceiling's.
+type limitField struct {
+	key, field, unit string
+	standard         float64
+	most             float64
+	get              func(*limits) *float64
+	set              func(*contract.Limits, float64)
+}
+
+// limitFields is the table of all limits, in the order of the contract. Amounts
+// are as the contract counts them: cores, MiB, seconds, dollars.
+func limitFields() []limitField {
+	return []limitField{
+		{"cpu", "cpu", "", 2, 8, func(l *limits) *float64 { return l.CPU }, func(c *contract.Limits, v float64) { c.CPU = v }},
+		{"memory", "memory_mb", "MiB", 4096, 16384, func(l *limits) *float64 { return num(l.Memory) }, func(c *contract.Limits, v float64) { c.MemoryMB = int64(v) }},
+		{"pids", "pids", "", 256, 4096, func(l *limits) *float64 { return num(l.Pids) }, func(c *contract.Limits, v float64) { c.Pids = int64(v) }},
+		{"disk", "disk_mb", "MiB", 2048, 16384, func(l *limits) *float64 { return num(l.Disk) }, func(c *contract.Limits, v float64) { c.DiskMB = int64(v) }},
+		{"home", "home_mb", "MiB", 512, 4096, func(l *limits) *float64 { return num(l.Home) }, func(c *contract.Limits, v float64) { c.HomeMB = int64(v) }},
+		{"tmp", "tmp_mb", "MiB", 512, 4096, func(l *limits) *float64 { return num(l.Tmp) }, func(c *contract.Limits, v float64) { c.TmpMB = int64(v) }},
+		{"shm", "shm_mb", "MiB", 64, 1024, func(l *limits) *float64 { return num(l.Shm) }, func(c *contract.Limits, v float64) { c.ShmMB = int64(v) }},
+		{"files", "files", "", 200000, 2000000, func(l *limits) *float64 { return num(l.Files) }, func(c *contract.Limits, v float64) { c.Files = int64(v) }},
+		{"log", "log_mb", "MiB", 64, 1024, func(l *limits) *float64 { return num(l.Log) }, func(c *contract.Limits, v float64) { c.LogMB = int64(v) }},
+		{"timeout", "timeout_sec", "s", 900, 21600, func(l *limits) *float64 { return num(l.Timeout) }, func(c *contract.Limits, v float64) { c.TimeoutSec = int64(v) }},
+		{"wait", "wait_sec", "s", 1800, 259200, func(l *limits) *float64 { return num(l.Wait) }, func(c *contract.Limits, v float64) { c.WaitSec = int64(v) }},
+		{"cost_usd", "cost_usd", "", 0, 25, func(l *limits) *float64 { return l.CostUSD }, func(c *contract.Limits, v float64) { c.CostUSD = v }},
+	}
+}
+
+func num[T ~int64](p *T) *float64 {
+	if p == nil {
+		return nil
+	}
+	f := float64(*p)
+	return &f
+}
+
+// show writes an amount as a person reads it: "4096MiB", "900s", "2".
+func (f limitField) show(v float64) string {
+	return strconv.FormatFloat(v, 'f', -1, 64) + f.unit
+}
+
+// mayBeZero says which limits have a meaning at zero.
+func (f limitField) mayBeZero() bool { return f.key == "wait" || f.key == "cost_usd" }
+
+// limits fills the contract's limits: the profile's, else the standard, never
+// more than the ceiling's.
+func (d *deriver) limits() {
+	own, top := d.profile.keys.Limits, d.cap.keys.Limits
+	for _, f := range limitFields() {
+		v, why := f.standard, "standard"
+		if own != nil {
+			if p := f.get(own); p != nil {
+				v, why = *p, d.source("limits."+f.key)
+			}
+		}
+		causes := []string{why}
+		most, cause := f.most, "built-in ceiling"
+		if top != nil {
+			if p := f.get(top); p != nil {
+				most, cause = *p, d.capSource("limits."+f.key)
+			}
+		}
+		if f.key == "timeout" {
+			if asked := d.in.Task.Asked.TimeoutSec; asked > 0 && float64(asked) <= most {
+				v, causes = float64(asked), []string{"asked by --timeout"}
+			} else if asked > 0 {
+				d.refuse(CodeAskedTooMuch, fmt.Sprintf("--timeout asks for %s and the ceiling gives %s (%s)", f.show(float64(asked)), f.show(most), cause), "ask for less, or raise timeout in the ceiling")
+			}
+		}
+		if v > most {
+			causes = append(causes, fmt.Sprintf("%s, cut to %s by %s", f.show(v), f.show(most), cause))
+			v = most
+		}
+		f.set(&d.c.Limits, v)
+		d.because("limits."+f.field, f.show(v), causes...)
+	}
+	if l := d.c.Limits; l.DiskMB+l.HomeMB+l.TmpMB+l.ShmMB > l.MemoryMB {
+		d.because("limits.memory_mb", strconv.FormatInt(l.MemoryMB, 10)+"MiB",
+			"note: less than disk, home, tmp and shm together, which live in memory; filling them ends the command as out of memory")
+	}
+}
