@@ -38,6 +38,8 @@ type Report struct {
 	Outcome   contract.Outcome     `json:"outcome"`
 	Omissions []workspace.Omission `json:"omissions"`
 	Statement *ledger.Statement    `json:"statement"`
+	// Start counts what the workspace began with.
+	Start workspace.TreeStats `json:"start"`
 	// Cut is how many bytes of output did not go into output.log.
 	Cut int64 `json:"cut"`
 }

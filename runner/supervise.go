@@ -327,7 +327,7 @@ func imageRef(i contract.Image) string {
 }
 
 func (r *run) create(ctx context.Context) error {
-	data, err := contract.Canonical(r.spec)
+	data, err := contract.EncodeCanonical(r.spec)
 	if err != nil {
 		return fmt.Errorf("encoding spec: %v", err)
 	}

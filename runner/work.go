@@ -309,10 +309,7 @@ func (r *run) conclude() Report {
 	out.DurationMS = r.s.Now().Sub(r.begun).Milliseconds()
 	out.Promotions = []contract.PromotionRef{}
 	out.Patch = r.patch
-	exit := ledger.Exit{
-		State: out.State, ExitCode: out.ExitCode, WorkloadExit: out.WorkloadExit, Reason: out.Reason,
-		DurationMS: out.DurationMS, OOM: out.OOM, TimedOut: out.TimedOut,
-	}
+	exit := exitOf(out)
 	r.bundle.Record("run.concluded", exit)
 	statement, err := r.bundle.Finish(r.predicate(exit))
 	if err != nil {
@@ -321,7 +318,11 @@ func (r *run) conclude() Report {
 		out.Reason = ReasonEvidence + ": " + err.Error()
 	}
 	r.s.failPoint("finish")
-	return Report{Outcome: out, Omissions: r.omissions, Statement: statement, Cut: r.cut}
+	report := Report{Outcome: out, Omissions: r.omissions, Statement: statement, Cut: r.cut}
+	if r.tree != nil {
+		report.Start = r.tree.Stats
+	}
+	return report
 }
 
 // finishFiles makes the files that a bundle always has.
@@ -345,7 +346,7 @@ func (r *run) predicate(exit ledger.Exit) ledger.Predicate {
 	if r.spec.Schema == "" {
 		return p
 	}
-	if data, err := contract.Canonical(r.spec); err == nil {
+	if data, err := contract.EncodeCanonical(r.spec); err == nil {
 		p.Spec = contract.DigestBytes(data)
 	}
 	p.Controls = Controls(r.c.Isolation)

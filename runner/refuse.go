@@ -1,0 +1,37 @@
+package runner
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/policy/contract"
+	"github.com/countersign-dev/countersign/policy/ledger"
+)
+
+// Refuse leaves the evidence of a task that was refused before it had a
+// contract: what was read, and why not. Nothing was made and nothing ran, so it
+// needs no process of its own.
+func Refuse(order Order, task contract.Task, snapshotDigest string, reason string, now func() time.Time) (Report, error) {
+	bundle, err := CreateBundle(order.Evidence, task.RunID, task.Tenant, now)
+	if err != nil {
+		return Report{}, err
+	}
+	out := Conclude(Observed{Refused: []string{reason}})
+	out.RunID, out.Evidence, out.Promotions = task.RunID, order.Evidence, []contract.PromotionRef{}
+	bundle.WriteInputs(order.Inputs, nil)
+	bundle.Write(ledger.FileOutput, nil)
+	bundle.Write(ledger.FilePatch, nil)
+	exit := exitOf(out)
+	bundle.Record("run.concluded", exit)
+	statement, err := bundle.Finish(ledger.Predicate{
+		RunID: task.RunID, Tenant: task.Tenant, Task: contract.DigestBytes(order.Inputs.Task), Snapshot: snapshotDigest,
+		Exit: exit, Builder: order.Builder,
+	})
+	return Report{Outcome: out, Statement: statement}, err
+}
+
+func exitOf(out contract.Outcome) ledger.Exit {
+	return ledger.Exit{
+		State: out.State, ExitCode: out.ExitCode, WorkloadExit: out.WorkloadExit, Reason: out.Reason,
+		DurationMS: out.DurationMS, OOM: out.OOM, TimedOut: out.TimedOut,
+	}
+}
