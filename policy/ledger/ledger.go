@@ -26,6 +26,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/countersign-dev/countersign/policy/contract"
 )
 
 // Version is the format of a record; another one is refused.
@@ -42,17 +44,23 @@ const (
 // Genesis is the prev of the first record.
 const Genesis = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
-// Types of record that evidence relies on: the first record of a run names its
-// contract, the last one its exit. Others are the runner's own words.
+// Types of record that evidence relies on. The first record of a run names its
+// contract, unless it was refused before it had one; the last says how it
+// ended. Those between that are listed here must agree with the statement;
+// others are the runner's own words.
 const (
-	TypeAdmitted = "admitted" // data is [Admitted]
-	TypeEnded    = "ended"    // data is [Exit]
+	TypeAdmitted  = "run.admitted"       // data is [Admitted]
+	TypeConcluded = "run.concluded"      // data is [Exit]
+	TypeCreating  = "sandbox.creating"   // data has spec, the digest of spec.json
+	TypeCaptured  = "workspace.captured" // data has patch, the digest of changes.patch
+	TypeExited    = "sandbox.exited"     // data has code, the engine's exit status
 )
 
-// Admitted is the data of the first record. Contract is "" when the run was
-// refused before it had one.
+// Admitted is the data of the first record.
 type Admitted struct {
-	Contract string `json:"contract"`
+	Contract string         `json:"contract"`
+	Level    contract.Level `json:"level"`
+	Revision int            `json:"revision"`
 }
 
 // Record is one line of a ledger.

@@ -27,7 +27,7 @@ func goodLedger(t *testing.T) ([]byte, Head) {
 	t.Helper()
 	var out bytes.Buffer
 	w := newTestWriter(t, &out)
-	for i, typ := range []string{TypeAdmitted, "created", "output", "canary", TypeEnded} {
+	for i, typ := range []string{TypeAdmitted, "created", "output", "canary", TypeConcluded} {
 		if _, err := w.Append(typ, map[string]any{"n": i}); err != nil {
 			t.Fatal(err)
 		}
@@ -38,11 +38,11 @@ func goodLedger(t *testing.T) ([]byte, Head) {
 func TestFirstRecord(t *testing.T) {
 	var out bytes.Buffer
 	w := newTestWriter(t, &out)
-	if _, err := w.Append(TypeAdmitted, Admitted{Contract: "sha256:ab"}); err != nil {
+	if _, err := w.Append(TypeAdmitted, Admitted{Contract: "sha256:ab", Level: "L1", Revision: 1}); err != nil {
 		t.Fatal(err)
 	}
-	want := `{"data":{"contract":"sha256:ab"},"prev":"sha256:` + strings.Repeat("0", 64) +
-		`","run":"run_1","seq":1,"tenant":42,"time":"2026-11-29T11:00:00.005Z","type":"admitted","v":1}` + "\n"
+	want := `{"data":{"contract":"sha256:ab","level":"L1","revision":1},"prev":"sha256:` + strings.Repeat("0", 64) +
+		`","run":"run_1","seq":1,"tenant":42,"time":"2026-11-29T11:00:00.005Z","type":"run.admitted","v":1}` + "\n"
 	if out.String() != want {
 		t.Errorf("got  %swant %s", out.String(), want)
 	}
