@@ -23,7 +23,7 @@ var errUndead = errors.New("a process could not be ended")
 type workload struct {
 	rule  protocol.StopRule
 	procs *processes
-	stops chan time.Duration // graces, from Stop messages and signals
+	stops stops
 	drain *sync.WaitGroup
 }
 
@@ -62,7 +62,7 @@ func startWorkload(job protocol.Job, score *oomScore, send func(stream byte, p [
 		errR.Close()
 		return nil, execFault(err, job.Argv[0])
 	}
-	w := &workload{rule: job.Stop, procs: procs, stops: make(chan time.Duration, 4), drain: new(sync.WaitGroup)}
+	w := &workload{rule: job.Stop, procs: procs, stops: stops{news: make(chan struct{}, 1)}, drain: new(sync.WaitGroup)}
 	w.drain.Go(func() {
 		drain(outR, func(p []byte) error { return send(protocol.Stdout, p) }, procs.empty)
 	})
@@ -72,13 +72,33 @@ func startWorkload(job protocol.Job, score *oomScore, send func(stream byte, p [
 	return w, nil
 }
 
-// stop asks for the end within a grace; it never blocks. Many that arrive at
-// once say the same.
+// stops is what Stop messages and signals asked for and wait has not seen yet:
+// the shortest grace. It never fills and never drops a shorter one.
+type stops struct {
+	mu    sync.Mutex
+	grace time.Duration
+	asked bool
+	news  chan struct{}
+}
+
+// stop asks for the end within a grace; it never blocks.
 func (w *workload) stop(grace time.Duration) {
-	select {
-	case w.stops <- grace:
-	default:
+	w.stops.mu.Lock()
+	if !w.stops.asked || grace < w.stops.grace {
+		w.stops.grace, w.stops.asked = grace, true
 	}
+	w.stops.mu.Unlock()
+	select {
+	case w.stops.news <- struct{}{}:
+	default: // wait has yet to look
+	}
+}
+
+func (s *stops) take() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = false
+	return s.grace
 }
 
 // wait supervises until PID 1 is alone and all output is sent. The error is
@@ -103,8 +123,8 @@ func (w *workload) wait() (protocol.Exited, error) {
 		case <-deadline.C:
 			exited.TimedOut = status != nil
 			e.end(e.grace)
-		case grace := <-w.stops:
-			e.end(grace)
+		case <-w.stops.news:
+			e.end(w.stops.take())
 		case <-e.killAt:
 			e.kill()
 		case <-e.giveUp:
