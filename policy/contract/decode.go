@@ -2,6 +2,7 @@ package contract
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -191,6 +192,9 @@ func (w *walker) scalar(t reflect.Type, tok json.Token, start int64, path string
 			return err
 		}
 		got, fits = "a string", fits || t.Kind() == reflect.String || isBytes(t)
+		if isBytes(t) && !isBase64(tok) {
+			return Fault{path, "is not standard base64 in its one spelling (padded, no line breaks)"}
+		}
 	case bool:
 		got, fits = "a boolean", fits || t.Kind() == reflect.Bool
 	case json.Number:
@@ -242,6 +246,13 @@ func isNumber(t reflect.Type) bool {
 
 func isBytes(t reflect.Type) bool {
 	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8
+}
+
+// isBase64 refuses what encoding/base64 forgives: line breaks, and stray bits
+// behind the last byte.
+func isBase64(s string) bool {
+	b, err := base64.StdEncoding.DecodeString(s)
+	return err == nil && base64.StdEncoding.EncodeToString(b) == s
 }
 
 func kindName(t reflect.Type) string {

@@ -6,8 +6,10 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf16"
 )
 
 // Effect says what a change does to authority.
@@ -23,8 +25,8 @@ const (
 
 // Change is one difference between two contracts. Path names the place; the
 // entries of a list are named by what identifies them (network.allow[a.example:443]),
-// so that an insertion is one change. Old and New are JSON in ASCII, "" where the
-// entry is not there.
+// so that an insertion is one change. Old and New are JSON in which nothing
+// is left that does not print, "" where the entry is not there.
 type Change struct {
 	Path   string `json:"path"`
 	Old    string `json:"old"`
@@ -44,8 +46,8 @@ func (c Change) String() string {
 	return fmt.Sprintf("%-7s  %s: %s -> %s", c.Effect, c.Path, old, now)
 }
 
-// FormatDiff writes changes for a person: one line each, what widens first, in
-// ASCII without control characters.
+// FormatDiff writes changes for a person: one line each, what widens first,
+// and nothing in it that could move a terminal's cursor.
 func FormatDiff(changes []Change) string {
 	if len(changes) == 0 {
 		return "no difference\n"
@@ -233,7 +235,7 @@ func (d *differ) words(path string, a, b []string, more Effect) {
 // narrow, entries that came widen, entries that stayed are compared by same.
 func diffList[T any](d *differ, path string, a, b []T, key func(T) string, same func(at string, a, b T)) {
 	found := len(d.changes)
-	at := func(v T) string { return path + "[" + printable(key(v)) + "]" }
+	at := func(v T) string { return path + "[" + visible(key(v)) + "]" }
 	find := func(list []T, k string) int {
 		return slices.IndexFunc(list, func(v T) bool { return key(v) == k })
 	}
@@ -349,19 +351,22 @@ func show(v any) string {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		return printable(fmt.Sprintf("%+v", v))
+		return visible(fmt.Sprintf("%+v", v))
 	}
-	return printable(strings.TrimSuffix(b.String(), "\n"))
+	return visible(strings.TrimSuffix(b.String(), "\n"))
 }
 
-func printable(s string) string {
+// visible leaves what prints as it is and writes the rest as JSON escapes do.
+// [Escape] would double the backslashes that the JSON has already.
+func visible(s string) string {
 	var b strings.Builder
 	for _, r := range s {
 		switch {
-		case ' ' <= r && r <= '~':
+		case strconv.IsPrint(r):
 			b.WriteRune(r)
 		case r > 0xffff:
-			fmt.Fprintf(&b, `\u{%x}`, r)
+			hi, lo := utf16.EncodeRune(r)
+			fmt.Fprintf(&b, `\u%04x\u%04x`, hi, lo)
 		default:
 			fmt.Fprintf(&b, `\u%04x`, r)
 		}

@@ -29,12 +29,13 @@ func ParseHost(s string) (string, error) {
 	if len(s) > maxHost {
 		return "", fmt.Errorf("is a host name of %d bytes, the bound is %d", len(s), maxHost)
 	}
-	labels := strings.Split(strings.ToLower(s), ".")
-	for _, l := range labels {
+	// Judged before it is lowered: the Kelvin sign lowers to a plain k.
+	for _, l := range strings.Split(s, ".") {
 		if err := checkLabel(l, s); err != nil {
 			return "", err
 		}
 	}
+	labels := strings.Split(strings.ToLower(s), ".")
 	if readsAsNumber(labels[len(labels)-1]) {
 		return "", fmt.Errorf("is %s, an address in some spelling; name the host instead", quote(s))
 	}

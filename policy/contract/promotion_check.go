@@ -57,7 +57,11 @@ func (p Plan) checkCommand(c *checker) {
 	for i, part := range p.Commands {
 		at := index("commands", i)
 		c.oneOf(at+".kind", part.Kind, PartCommand, PartSubstitution, PartRedirect, PartPipeToShell, PartAssignment, PartDynamic)
-		c.is(at+".text", filled(part.Text, 4096))
+		for _, f := range []struct{ name, text string }{{"text", part.Text}, {"in", part.In}, {"note", part.Note}} {
+			if !Printable(f.text) {
+				c.addf(member(at, f.name), "holds %s, which does not print; escape it", quote(f.text))
+			}
+		}
 		c.within(at+".line", int64(part.Line), 1, maxArg+1)
 		c.within(at+".column", int64(part.Column), 1, maxArg+1)
 	}
@@ -98,6 +102,7 @@ func (p Plan) checkPlaces(c *checker) {
 		if r.Path != "/" {
 			c.is(index("resolved_paths", i)+".path", CheckDir(r.Path))
 		}
+		c.optional(index("resolved_paths", i)+".digest", r.Digest, CheckDigest)
 	}
 	c.optional("input_tree_digest", p.InputTreeDigest, CheckDigest)
 	if p.Kind == KindHostExec && p.InputTreeDigest == "" {
