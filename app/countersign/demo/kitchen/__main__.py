@@ -1,0 +1,3 @@
+from kitchen import table
+
+print(table())
