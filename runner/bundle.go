@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -91,6 +92,25 @@ func (b *Bundle) Create(name string) (io.WriteCloser, error) {
 		return nil, err
 	}
 	return &syncedFile{File: f, bundle: b}, nil
+}
+
+// maxText bounds one free text of a record; a record as a whole is bounded by
+// the ledger.
+const maxText = 1024
+
+func clip(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return s[:maxText] + "…"
+}
+
+// Ensure makes the named file, empty, unless the run has made it: a bundle
+// always has the same files.
+func (b *Bundle) Ensure(name string) {
+	if _, err := b.root.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+		b.Write(name, nil)
+	}
 }
 
 type syncedFile struct {

@@ -102,7 +102,7 @@ type judge struct {
 }
 
 func (j *judge) add(name, want, got string, ok bool) {
-	j.canaries = append(j.canaries, ledger.Canary{Stage: j.asked.Stage, Name: name, Want: want, Got: contract.Escape(got), OK: ok})
+	j.canaries = append(j.canaries, ledger.Canary{Stage: j.asked.Stage, Name: name, Want: want, Got: contract.Escape(clip(got)), OK: ok})
 }
 
 func (j *judge) same(name, want, got string) { j.add(name, want, got, want == got) }

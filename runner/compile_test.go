@@ -155,7 +155,9 @@ func TestAdmit(t *testing.T) {
 	}{
 		{"", func(c *contract.Contract) {}},
 		{"", func(c *contract.Contract) { c.Runtime = RuntimeCommand }},
-		{"", func(c *contract.Contract) { c.Outputs.Kind, c.Outputs.Push = contract.OutputPullRequest, contract.PushApproved }},
+		{"", func(c *contract.Contract) {
+			c.Outputs.Kind, c.Outputs.Push = contract.OutputPullRequest, contract.PushApproved
+		}},
 		{"egress is not built yet", func(c *contract.Contract) { c.Network.Mode = contract.NetworkAllowlist }},
 		{"egress is not built yet", func(c *contract.Contract) { c.Network.Allow = []contract.NetRule{{Host: "example.com", Port: 443}} }},
 		{"secrets", func(c *contract.Contract) { c.SecretRefs = []contract.SecretRef{{Name: "k"}} }},

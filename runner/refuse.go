@@ -18,10 +18,10 @@ func Refuse(order Order, task contract.Task, snapshotDigest string, reason strin
 	out := Conclude(Observed{Refused: []string{reason}})
 	out.RunID, out.Evidence, out.Promotions = task.RunID, order.Evidence, []contract.PromotionRef{}
 	bundle.WriteInputs(order.Inputs, nil)
-	bundle.Write(ledger.FileOutput, nil)
-	bundle.Write(ledger.FilePatch, nil)
+	bundle.Ensure(ledger.FileOutput)
+	bundle.Ensure(ledger.FilePatch)
 	exit := exitOf(out)
-	bundle.Record("run.concluded", exit)
+	bundle.Record(ledger.TypeConcluded, exit)
 	statement, err := bundle.Finish(ledger.Predicate{
 		RunID: task.RunID, Tenant: task.Tenant, Task: contract.DigestBytes(order.Inputs.Task), Snapshot: snapshotDigest,
 		Exit: exit, Builder: order.Builder,

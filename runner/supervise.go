@@ -69,7 +69,7 @@ func (s *Supervisor) Supervise(ctx context.Context, order Order) (Report, error)
 		return Report{}, err
 	}
 	r.bundle.WriteInputs(order.Inputs, &sealed)
-	r.bundle.Record("run.admitted", map[string]any{"contract": sealed.Digest(), "level": c.Level, "revision": c.Revision})
+	r.bundle.Record(ledger.TypeAdmitted, ledger.Admitted{Contract: sealed.Digest(), Level: c.Level, Revision: c.Revision})
 	s.failPoint("bundle")
 
 	r.seen.Refused = Admit(c)
@@ -115,7 +115,6 @@ type run struct {
 	seen Observed
 
 	patch     contract.PatchStats
-	patchFile bool // changes.patch was created
 	ignored   int64
 	omissions []workspace.Omission
 }
@@ -193,8 +192,8 @@ func (r *run) fail(stage string, err error) {
 	default:
 		r.seen.FaultCode = ReasonInternal
 	}
-	r.seen.Fault = err.Error()
-	r.bundle.Record("run.fault", map[string]any{"stage": stage, "code": r.seen.FaultCode, "error": err.Error()})
+	r.seen.Fault = clip(err.Error())
+	r.bundle.Record("run.fault", map[string]any{"stage": stage, "code": r.seen.FaultCode, "error": r.seen.Fault})
 }
 
 // stopped notes that the caller ended the run.
@@ -332,7 +331,7 @@ func (r *run) create(ctx context.Context) error {
 		return fmt.Errorf("encoding spec: %v", err)
 	}
 	r.bundle.Write(ledger.FileSpec, data)
-	r.bundle.Record("sandbox.creating", map[string]any{"spec": contract.DigestBytes(data), "name": r.spec.Name, "uid": r.spec.UID})
+	r.bundle.Record(ledger.TypeCreating, map[string]any{"spec": contract.DigestBytes(data), "name": r.spec.Name, "uid": r.spec.UID})
 	if r.door, err = openDoor(filepath.Join(r.claim.Sockets, filepath.Base(protocol.ControlSocket))); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ type openVolume struct {
 }
 
 func (v *openVolume) transport() workspace.Transport {
-	return workspace.Direct{Root: fmt.Sprintf("/proc/self/fd/%d", v.dir.Fd()), UID: v.uid}
+	return workspace.Direct{Root: fmt.Sprintf("/proc/self/fd/%d/.", v.dir.Fd()), UID: v.uid}
 }
 
 // holder is a second container that keeps the volume alive where this process

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/policy/contract"
@@ -18,9 +19,9 @@ import (
 func (r *run) work(ctx context.Context) error {
 	log, err := r.openOutput()
 	if err != nil {
-		return nil // the bundle keeps the fault; nothing was started
+		return err
 	}
-	r.bundle.Record("workload.starting", map[string]any{"argv": r.job.Argv, "cwd": r.job.Cwd, "timeout_sec": r.job.Stop.TimeoutSec})
+	r.bundle.Record("workload.starting", map[string]any{"program": clip(r.job.Argv[0]), "arguments": len(r.job.Argv) - 1, "timeout_sec": r.job.Stop.TimeoutSec})
 	r.started = true
 	ctx, release := r.guard(ctx)
 	exited, err := r.session.work(ctx, r.job, func() {}, log.write)
@@ -211,7 +212,7 @@ func (r *run) awaitEnd(ctx context.Context) error {
 		return r.end.err
 	}
 	r.seen.Engine = &r.end.exit
-	r.bundle.Record("sandbox.exited", map[string]any{"code": r.end.exit.Code, "oom_killed": r.end.exit.OOMKilled, "error": r.end.exit.Error})
+	r.bundle.Record(ledger.TypeExited, map[string]any{"code": r.end.exit.Code, "oom_killed": r.end.exit.OOMKilled, "error": clip(r.end.exit.Error)})
 	return nil
 }
 
@@ -247,18 +248,29 @@ func (r *run) capture(ctx context.Context, alive bool) error {
 	if err != nil {
 		return err
 	}
-	r.patchFile = true
 	// Base 85 grows by a quarter, and a changed text stands twice.
 	patch, err := r.store.Patch(ctx, r.tree, got.Tree, file, 4*r.c.Limits.DiskMB*mib)
 	if err := errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("making the patch: %w", err)
 	}
 	r.patch = patch.Stats
-	r.bundle.Record("workspace.captured", map[string]any{
-		"tree": got.Tree, "files": got.Files, "bytes": got.Bytes, "omissions": got.Omissions,
+	r.bundle.Record(ledger.TypeCaptured, map[string]any{
+		"tree": got.Tree, "files": got.Files, "bytes": got.Bytes, "omissions": brief(got.Omissions),
 		"patch": patch.Digest, "changed": patch.Stats,
 	})
 	return nil
+}
+
+// brief keeps the counts and, of the names, what fits a record.
+func brief(omissions []workspace.Omission) []workspace.Omission {
+	out := slices.Clone(omissions)
+	for i, o := range out {
+		out[i].Names = nil
+		for _, n := range o.Names[:min(len(o.Names), 5)] {
+			out[i].Names = append(out[i].Names, clip(n))
+		}
+	}
+	return out
 }
 
 // remove leaves nothing of the run on the machine. It is called in every case
@@ -300,7 +312,8 @@ func (r *run) remove(ctx context.Context) {
 
 // conclude decides the outcome, closes the bundle and makes the statement.
 func (r *run) conclude() Report {
-	r.finishFiles()
+	r.bundle.Ensure(ledger.FileOutput)
+	r.bundle.Ensure(ledger.FilePatch)
 	if err := r.bundle.Err(); err != nil {
 		r.fail("capture", err)
 	}
@@ -310,7 +323,7 @@ func (r *run) conclude() Report {
 	out.Promotions = []contract.PromotionRef{}
 	out.Patch = r.patch
 	exit := exitOf(out)
-	r.bundle.Record("run.concluded", exit)
+	r.bundle.Record(ledger.TypeConcluded, exit)
 	statement, err := r.bundle.Finish(r.predicate(exit))
 	if err != nil {
 		r.s.Log.Error("finishing the evidence", "error", err)
@@ -323,16 +336,6 @@ func (r *run) conclude() Report {
 		report.Start = r.tree.Stats
 	}
 	return report
-}
-
-// finishFiles makes the files that a bundle always has.
-func (r *run) finishFiles() {
-	if !r.started {
-		r.bundle.Write(ledger.FileOutput, nil)
-	}
-	if !r.patchFile {
-		r.bundle.Write(ledger.FilePatch, nil)
-	}
 }
 
 func (r *run) predicate(exit ledger.Exit) ledger.Predicate {

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/countersign-dev/countersign/policy"
+	"github.com/countersign-dev/countersign/policy/contract"
+	"github.com/countersign-dev/countersign/runner"
+	"github.com/countersign-dev/countersign/runner/docker"
+	"github.com/countersign-dev/countersign/runner/workspace"
+)
+
+// policyPath is where a repository keeps its policy, on its default branch.
+const policyPath = ".github/countersign.yml"
+
+// maxFile bounds a policy or ceiling given by path; policy.Parse has the rule.
+const maxFile = 1 << 20
+
+// runFlags are the flags that `run` and `contract` share.
+type runFlags struct {
+	repo, rev, policy, ceiling, profile, image, isolation, evidence, resolver, approve string
+
+	dirty, json bool
+	labels      []string
+	allow       []string
+	secrets     []string
+	timeout     time.Duration
+}
+
+func (f *runFlags) register(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.SetInterspersed(false)
+	fl.StringVar(&f.repo, "repo", ".", "the repository's `DIR`")
+	fl.StringVar(&f.rev, "rev", "HEAD", "the commit `REV` whose tree is the workspace")
+	fl.BoolVar(&f.dirty, "dirty", false, "take the working copy as it is instead of the commit's tree (recorded)")
+	fl.StringVar(&f.policy, "policy", "", "policy `FILE` (default: .github/countersign.yml on the default branch, else a built-in one)")
+	fl.StringVar(&f.ceiling, "ceiling", "", "ceiling `FILE` (default: a built-in one that leaves the machine's owner in charge)")
+	fl.StringVar(&f.profile, "profile", "", "the policy's profile `NAME`")
+	fl.StringArrayVar(&f.labels, "label", nil, "a `LABEL` for the policy's rules (repeatable)")
+	fl.StringVar(&f.image, "image", "", "image `REF` in place of the profile's; it must be on this machine")
+	fl.StringArrayVar(&f.allow, "allow", nil, "grant `HOST:PORT` (repeatable)")
+	fl.StringArrayVar(&f.secrets, "secret", nil, "grant a secret, `NAME=REF` (repeatable)")
+	fl.StringVar(&f.isolation, "isolation", "", "runc or runsc, `NAME` of the OCI runtime")
+	fl.DurationVar(&f.timeout, "timeout", 0, "wall clock, a duration such as 90s")
+	fl.StringVar(&f.resolver, "resolver", "", "name server `ADDR` for the proxy (egress is not built yet: refused)")
+	fl.StringVar(&f.approve, "approve", "deny", "what to do with promotions: `prompt|deny` (prompt is not built yet: refused)")
+}
+
+// check refuses what no part of this build could honour.
+func (f *runFlags) check() error {
+	switch {
+	case f.resolver != "":
+		return errors.New("--resolver: egress is not built yet, so there is no name server to choose")
+	case f.approve == "prompt":
+		return errors.New("--approve prompt: promotions are not built yet; only deny is there")
+	case f.approve != "deny":
+		return fmt.Errorf("--approve is %q: want prompt or deny", f.approve)
+	case f.timeout < 0 || f.timeout%time.Second != 0:
+		return fmt.Errorf("--timeout is %s: want whole seconds, above zero", f.timeout)
+	case f.dirty && f.rev != "HEAD":
+		return errors.New("--dirty takes the working copy and --rev a commit's tree: give one of them")
+	}
+	return nil
+}
+
+func (f *runFlags) asked() (contract.Asked, error) {
+	a := contract.Asked{
+		Image: f.image, Isolation: f.isolation, TimeoutSec: int64(f.timeout / time.Second),
+		Allow: f.allow, Secrets: map[string]string{},
+	}
+	for _, s := range f.secrets {
+		name, ref, ok := strings.Cut(s, "=")
+		if !ok || name == "" || ref == "" {
+			return a, fmt.Errorf("--secret %q: want NAME=REF", s)
+		}
+		if _, twice := a.Secrets[name]; twice {
+			return a, fmt.Errorf("--secret: %s is given twice", name)
+		}
+		a.Secrets[name] = ref
+	}
+	return a, nil
+}
+
+// facts is everything that one local decision rests on, read once.
+type facts struct {
+	repo       *workspace.Repo
+	task       contract.Task
+	snapshot   contract.Snapshot
+	policyText []byte
+	ceiling    []byte
+	derivation policy.Derivation
+	inputs     runner.Inputs
+}
+
+// gather reads the facts for flags and argv, and derives the contract.
+func gather(ctx context.Context, f *runFlags, argv []string, engine *docker.Engine, now time.Time) (*facts, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	g := &facts{}
+	if err := g.readTask(ctx, f, argv, now); err != nil {
+		return nil, err
+	}
+	in, err := g.readPolicy(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.readSnapshot(ctx, &in, engine, now); err != nil {
+		return nil, err
+	}
+	g.derivation = policy.Derive(in)
+	return g, nil
+}
+
+func (g *facts) readTask(ctx context.Context, f *runFlags, argv []string, now time.Time) error {
+	var err error
+	if g.repo, err = workspace.OpenRepo(ctx, f.repo); err != nil {
+		return err
+	}
+	if f.dirty && g.repo.Worktree == "" {
+		return errors.New("--dirty: the repository has no working copy")
+	}
+	asked, err := f.asked()
+	if err != nil {
+		return err
+	}
+	head, err := g.repo.Resolve(ctx, f.rev)
+	if err != nil {
+		return err
+	}
+	base, baseSHA, err := g.repo.DefaultBranch(ctx)
+	if err != nil && !errors.Is(err, workspace.ErrNoDefaultBranch) {
+		return err
+	}
+	id, err := contract.NewRunID(now, rand.Reader)
+	if err != nil {
+		return err
+	}
+	start := contract.Start{SHA: head}
+	if f.dirty {
+		if start.PatchDigest, err = dirtyDigest(ctx, g.repo, head); err != nil {
+			return err
+		}
+	}
+	g.task = contract.Task{
+		Schema: contract.SchemaTask, RunID: id, Event: contract.Event{Kind: contract.EventLocal},
+		Repo: contract.Repo{FullName: "local/" + repoName(g.repo)},
+		Base: contract.Ref{Ref: base, SHA: baseSHA}, Head: contract.Head{SHA: head}, Start: start,
+		Actor:  contract.Person{ID: 0, Login: "local", Role: contract.RoleLocal},
+		Labels: f.labels, Profile: f.profile, Argv: argv, Asked: asked,
+	}
+	if err := contract.Validate(g.task); err != nil {
+		return err
+	}
+	return nil
+}
+
+// dirtyDigest names what the working copy changes against head. The run's own
+// process reads it again and refuses one that changed in between.
+func dirtyDigest(ctx context.Context, repo *workspace.Repo, head string) (string, error) {
+	dir, err := os.MkdirTemp("", "countersign-dirty-")
+	if err != nil {
+		return "", fmt.Errorf("reading working copy: %v", err)
+	}
+	defer os.RemoveAll(dir)
+	store, err := workspace.NewStore(ctx, filepath.Join(dir, "store"), repo)
+	if err != nil {
+		return "", err
+	}
+	tree, err := store.Start(ctx, workspace.StartOptions{SHA: head, Dirty: repo.Worktree})
+	if err != nil {
+		return "", err
+	}
+	return tree.PatchDigest, nil
+}
+
+// repoName is the last element of the repository's directory in the characters
+// that a repository's name may have.
+func repoName(r *workspace.Repo) string {
+	dir := r.Worktree
+	if dir == "" {
+		dir = strings.TrimSuffix(r.GitDir, ".git")
+	}
+	name := strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_.", c) {
+			return c
+		}
+		return '-'
+	}, filepath.Base(dir))
+	name = strings.Trim(name, "-.")
+	if name == "" {
+		return "repository"
+	}
+	return name[:min(len(name), 100)]
+}
+
+func (g *facts) readPolicy(ctx context.Context, f *runFlags) (policy.Input, error) {
+	in := policy.Input{Task: g.task}
+	g.snapshot = contract.Snapshot{Schema: contract.SchemaSnapshot, Dirty: f.dirty}
+	name, err := g.findPolicy(ctx, f)
+	if err != nil {
+		return in, err
+	}
+	if in.Policy, err = policy.Parse(name, g.policyText); err != nil {
+		return in, refusal{fmt.Errorf("the policy is not valid:\n%w", err)}
+	}
+	ceilingName := "built-in ceiling"
+	g.ceiling, g.snapshot.Ceiling = policy.BuiltinLocalCeiling(), contract.Source{Status: contract.SourceBuiltin, Ref: "builtin"}
+	if f.ceiling != "" {
+		ceilingName = f.ceiling
+		if g.ceiling, err = readBounded(f.ceiling); err != nil {
+			return in, fmt.Errorf("reading ceiling: %v", err)
+		}
+		g.snapshot.Ceiling = contract.Source{Status: contract.SourceFound, Ref: "file", Path: f.ceiling}
+	}
+	g.snapshot.Ceiling.Digest = contract.DigestBytes(g.ceiling)
+	if in.Ceiling, err = policy.ParseCeiling(ceilingName, g.ceiling); err != nil {
+		return in, refusal{fmt.Errorf("the ceiling is not valid:\n%w", err)}
+	}
+	return in, nil
+}
+
+// refusal is an error that ends a run at admission.
+type refusal struct{ error }
+
+func (r refusal) Unwrap() error { return r.error }
+
+// findPolicy reads --policy, else the file on the default branch, else the
+// built-in policy, and returns a name for errors.
+func (g *facts) findPolicy(ctx context.Context, f *runFlags) (string, error) {
+	source := &g.snapshot.Policy
+	if f.policy != "" {
+		text, err := readBounded(f.policy)
+		if err != nil {
+			return "", fmt.Errorf("reading policy: %v", err)
+		}
+		g.policyText = text
+		*source = contract.Source{Status: contract.SourceFound, Ref: "file", Path: f.policy, Digest: contract.DigestBytes(text)}
+		return f.policy, nil
+	}
+	if g.task.Base.SHA != "" {
+		text, found, err := g.repo.ReadFile(ctx, g.task.Base.SHA, policyPath)
+		if err != nil {
+			return "", err
+		}
+		if found {
+			g.policyText = text
+			*source = contract.Source{
+				Status: contract.SourceFound, Ref: g.task.Base.Ref, SHA: g.task.Base.SHA, Path: policyPath, Digest: contract.DigestBytes(text),
+			}
+			return g.task.Base.Ref + ":" + policyPath, nil
+		}
+	}
+	g.policyText = policy.BuiltinPolicy()
+	*source = contract.Source{Status: contract.SourceBuiltin, Ref: "builtin", Digest: contract.DigestBytes(g.policyText)}
+	return "built-in policy", nil
+}
+
+func readBounded(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxFile {
+		return nil, fmt.Errorf("%s is not a regular file of at most %d bytes", path, maxFile)
+	}
+	return os.ReadFile(path)
+}
+
+// readSnapshot asks the engine for the images that the decision may need, and
+// fixes the snapshot.
+func (g *facts) readSnapshot(ctx context.Context, in *policy.Input, engine *docker.Engine, now time.Time) error {
+	task, err := contract.Encode(g.task)
+	if err != nil {
+		return err
+	}
+	g.snapshot.Time = now.UTC().Format(time.RFC3339)
+	g.snapshot.TaskDigest = contract.DigestBytes(task)
+	g.snapshot.Images = map[string]contract.ImageFact{}
+	for _, ref := range policy.ImageRefs(*in) {
+		fact, err := engine.Image(ctx, ref)
+		if err != nil {
+			return err
+		}
+		if fact != nil {
+			g.snapshot.Images[ref] = *fact
+		}
+	}
+	snapshot, err := contract.Encode(g.snapshot)
+	if err != nil {
+		return err
+	}
+	in.Snapshot = g.snapshot
+	g.inputs = runner.Inputs{Task: task, Snapshot: snapshot, Policy: g.policyText, Ceiling: g.ceiling}
+	return nil
+}

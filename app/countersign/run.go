@@ -1,0 +1,322 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/countersign-dev/countersign/policy"
+	"github.com/countersign-dev/countersign/policy/contract"
+	"github.com/countersign-dev/countersign/policy/ledger"
+	"github.com/countersign-dev/countersign/runner"
+	"github.com/countersign-dev/countersign/runner/docker"
+)
+
+func newRunCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- ARGV...",
+		Short: "Run a command sealed, under a contract, and leave evidence",
+		Long: `Run derives a contract from the policy, runs ARGV in a sealed container on the
+tree of a commit, and leaves evidence with the patch in .countersign/runs/<id>.
+
+Exit status: the command's own; 124 when the wall clock passed; 125 when the
+sandbox or the evidence could not be had; 126 when the contract was refused;
+130 when the run was cancelled. With --json the reason tells ours from the
+command's own.
+
+Ctrl-C ends the command (SIGTERM, then SIGKILL) and keeps its patch; a second
+Ctrl-C ends it at once.`,
+		Args: commandArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			l, err := newLocalRun(cmd, &f)
+			if err != nil {
+				return exitStatus{contract.ExitFailClosed, err}
+			}
+			return l.run(cmd.Context(), args)
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().StringVar(&f.evidence, "evidence", "", "`DIR` for the evidence, which must not exist (default: .countersign/runs/<id> in the repository)")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON object on standard output, all else on standard error")
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return exitStatus{contract.ExitFailClosed, fmt.Errorf("%v; see countersign run --help", err)}
+	})
+	return cmd
+}
+
+func commandArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return exitStatus{contract.ExitFailClosed, fmt.Errorf("there is no command to run: countersign %s [flags] -- ARGV", cmd.Name())}
+	}
+	return nil
+}
+
+// localRun is one `run` at a terminal.
+type localRun struct {
+	f      *runFlags
+	env    environment
+	engine *docker.Engine
+	stdout io.Writer // of the workload; standard error with --json
+	stderr io.Writer
+	result io.Writer // of the JSON object
+}
+
+func newLocalRun(cmd *cobra.Command, f *runFlags) (*localRun, error) {
+	env, err := readEnvironment()
+	if err != nil {
+		return nil, err
+	}
+	l := &localRun{f: f, env: env, stdout: inert(cmd.OutOrStdout()), stderr: inert(cmd.ErrOrStderr()), result: cmd.OutOrStdout()}
+	if f.json {
+		l.stdout = l.stderr
+	}
+	l.engine, err = docker.New(docker.Config{Host: env.DockerHost, Logger: newLogger(cmd.ErrOrStderr())})
+	return l, err
+}
+
+// run gathers, decides, and has the decision performed.
+func (l *localRun) run(ctx context.Context, argv []string) error {
+	begun := time.Now()
+	g, err := gather(ctx, l.f, argv, l.engine, begun)
+	if err != nil {
+		return l.refuse(nil, begun, err)
+	}
+	if g.derivation.Refusal != nil {
+		return l.refuse(g, begun, g.derivation.Refusal)
+	}
+	sealed, err := contract.Seal(g.derivation.Contract)
+	if err != nil {
+		return l.refuse(g, begun, refusal{err})
+	}
+	out, err := l.perform(ctx, g, sealed)
+	if err != nil {
+		out = failClosed(g.task.RunID, runner.ReasonUnavailable, err)
+		out.ContractDigest = sealed.Digest()
+	}
+	out.DurationMS = time.Since(begun).Milliseconds()
+	return l.finish(out)
+}
+
+// perform launches the supervising process and signs what it states.
+func (l *localRun) perform(ctx context.Context, g *facts, sealed contract.Sealed) (contract.Outcome, error) {
+	key, public, err := loadOrCreateKey(l.env.ConfigDir)
+	if err != nil {
+		return contract.Outcome{}, err
+	}
+	g.inputs.Signer = public
+	order := runner.Order{
+		Contract: sealed.Bytes(), Inputs: g.inputs, Repo: l.f.repo,
+		Builder: ledger.Builder{Name: "countersign", Version: buildVersion()}, Transport: l.env.Transport,
+	}
+	if l.f.dirty {
+		order.Dirty = g.repo.Worktree
+	}
+	if order.Evidence, err = l.evidenceDir(g); err != nil {
+		return contract.Outcome{}, err
+	}
+	command, err := l.supervisor()
+	if err != nil {
+		return contract.Outcome{}, err
+	}
+	fmt.Fprintf(l.stderr, "countersign: run %s under contract %s (%s, %s)\n", g.task.RunID, short(sealed.Digest()), sealed.Contract().Level, sealed.Contract().Isolation)
+	ctx, kill, stop := interrupts(ctx)
+	defer stop()
+	report, err := runner.Launch(ctx, command, order, l.output, kill)
+	if errors.Is(err, runner.ErrSupervisorLost) {
+		return l.lost(ctx, g, sealed, order.Evidence, err), nil
+	}
+	if err != nil {
+		return contract.Outcome{}, err
+	}
+	l.tell(report)
+	return l.sign(report, order.Evidence, key), nil
+}
+
+func (l *localRun) output(fd int, p []byte) {
+	w := l.stdout
+	if fd == 2 {
+		w = l.stderr
+	}
+	w.Write(p)
+}
+
+// interrupts turns the first SIGINT or SIGTERM into a cancelled context and the
+// second into a closed channel.
+func interrupts(parent context.Context) (ctx context.Context, kill <-chan struct{}, stop func()) {
+	ctx, cancel := context.WithCancel(parent)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	killed, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		for n := 0; n < 2; n++ {
+			select {
+			case <-signals:
+			case <-done:
+				return
+			}
+			if n == 1 {
+				close(killed)
+			}
+			cancel()
+		}
+	}()
+	return ctx, killed, func() { signal.Stop(signals); close(done); cancel() }
+}
+
+// supervisor is the command of the run's own process. It inherits no variable
+// but those that its programs need.
+func (l *localRun) supervisor() (*exec.Cmd, error) {
+	shim, err := l.env.findShim()
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %v", err)
+	}
+	c := exec.Command(self, superviseName, "--state-dir", l.env.StateDir, "--shim", shim, "--docker-host", l.env.DockerHost, "--fail-point", l.env.FailPoint)
+	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
+	c.Stderr = l.stderr
+	return c, nil
+}
+
+// evidenceDir is where the bundle goes; below the repository it is kept out of
+// git by a file of its own.
+func (l *localRun) evidenceDir(g *facts) (string, error) {
+	if l.f.evidence != "" {
+		return filepath.Abs(l.f.evidence)
+	}
+	base := g.repo.Worktree
+	if base == "" {
+		base = g.repo.GitDir
+	}
+	own := filepath.Join(base, ".countersign")
+	if err := os.MkdirAll(own, 0o755); err != nil {
+		return "", fmt.Errorf("making evidence directory: %v; name another with --evidence", err)
+	}
+	ignore := filepath.Join(own, ".gitignore")
+	if _, err := os.Lstat(ignore); err != nil {
+		if err := os.WriteFile(ignore, []byte("*\n"), 0o644); err != nil {
+			return "", fmt.Errorf("making evidence directory: %v; name another with --evidence", err)
+		}
+	}
+	return filepath.Abs(filepath.Join(own, "runs", g.task.RunID))
+}
+
+// lost cleans up after a supervising process that died. Its bundle stays as
+// it is: incomplete.
+func (l *localRun) lost(ctx context.Context, g *facts, sealed contract.Sealed, evidence string, err error) contract.Outcome {
+	s := &runner.Supervisor{Engine: l.engine, StateDir: l.env.StateDir, Now: time.Now, Log: newLogger(l.stderr)}
+	if _, sweepErr := s.Sweep(context.WithoutCancel(ctx)); sweepErr != nil {
+		err = fmt.Errorf("%v; and what it left could not be removed: %v", err, sweepErr)
+	}
+	out := failClosed(g.task.RunID, runner.ReasonLost, err)
+	out.ContractDigest, out.Evidence = sealed.Digest(), evidence
+	return out
+}
+
+// sign writes the bundle's last file. Evidence that cannot be signed is
+// evidence that could not be written.
+func (l *localRun) sign(report runner.Report, dir string, key signingKey) contract.Outcome {
+	out := report.Outcome
+	if report.Statement == nil {
+		return out
+	}
+	if l.env.FailPoint == "sign" {
+		die()
+	}
+	err := writeEnvelope(dir, *report.Statement, key)
+	if err != nil {
+		out.State, out.ExitCode = contract.StateFailClosed, contract.ExitFailClosed
+		out.Reason = runner.ReasonEvidence + ": " + err.Error()
+	}
+	return out
+}
+
+func writeEnvelope(dir string, s ledger.Statement, key signingKey) error {
+	envelope, err := ledger.Sign(s, key)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, ledger.FileEvidence)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("writing evidence: %v", err)
+	}
+	_, err = f.Write(envelope)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("writing evidence: %v", err)
+	}
+	return nil
+}
+
+// tell says on standard error what a person should know beside the output.
+func (l *localRun) tell(report runner.Report) {
+	if report.Cut > 0 {
+		fmt.Fprintf(l.stderr, "countersign: output.log is full: %d bytes of output are not in it\n", report.Cut)
+	}
+	if s := report.Start; s.Submodules > 0 || s.LFSPointers > 0 {
+		fmt.Fprintf(l.stderr, "countersign: the workspace had %d empty submodules and %d LFS pointers\n", s.Submodules, s.LFSPointers)
+	}
+	for _, o := range report.Omissions {
+		fmt.Fprintf(l.stderr, "countersign: left out of the patch: %d × %s\n", o.Count, o.Reason)
+	}
+}
+
+// finish prints the outcome and turns it into an exit status.
+func (l *localRun) finish(out contract.Outcome) error {
+	if l.f.json {
+		data, err := json.Marshal(out)
+		if err != nil {
+			return exitStatus{contract.ExitFailClosed, err}
+		}
+		fmt.Fprintf(l.result, "%s\n", data)
+	}
+	fmt.Fprintf(l.stderr, "countersign: %s (%s)\n", out.State, contract.Escape(out.Reason))
+	if out.Evidence != "" {
+		fmt.Fprintf(l.stderr, "countersign: %d files changed; evidence in %s\n", out.Patch.Files, out.Evidence)
+	}
+	if out.ExitCode == 0 {
+		return nil
+	}
+	return exitStatus{code: out.ExitCode}
+}
+
+// refuse ends a run before it had a sandbox.
+func (l *localRun) refuse(g *facts, begun time.Time, err error) error {
+	id := ""
+	if g != nil {
+		id = g.task.RunID
+	}
+	out := failClosed(id, runner.ReasonUnavailable, err)
+	var r *policy.Refusal
+	switch {
+	case errors.As(err, &r) && r.Code == policy.CodeImageMissing:
+	case errors.As(err, &r), errors.As(err, new(refusal)):
+		out.State, out.ExitCode = contract.StateRefused, contract.ExitRefused
+		out.Reason = runner.ReasonRefused + ": " + err.Error()
+	}
+	out.DurationMS = time.Since(begun).Milliseconds()
+	return l.finish(out)
+}
+
+func failClosed(runID, code string, err error) contract.Outcome {
+	return contract.Outcome{
+		RunID: runID, State: contract.StateFailClosed, ExitCode: contract.ExitFailClosed,
+		Reason: code + ": " + err.Error(), Promotions: []contract.PromotionRef{},
+	}
+}
+
+// short is what a person needs to tell one digest from another.
+func short(digest string) string { return digest[:min(len(digest), len("sha256:")+16)] }
