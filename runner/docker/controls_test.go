@@ -42,6 +42,7 @@ func TestControls(t *testing.T) {
 	t.Run("files", func(t *testing.T) { run(t, in, fileAttempts()) })
 	t.Run("image", func(t *testing.T) { run(t, in, imageAttempts()) })
 	t.Run("status", func(t *testing.T) { testStatus(t, in) })
+	t.Run("namespaces", func(t *testing.T) { testNamespaces(t, in) })
 	t.Run("environment", func(t *testing.T) { testEnvironment(t, in) })
 	t.Run("network", func(t *testing.T) { testNetwork(t, in) })
 	t.Run("mounts", func(t *testing.T) { testMounts(t, in) })
@@ -291,12 +292,45 @@ func testLimits(t *testing.T, in *inside) {
 		{"files", nil, "EMFILE"},
 		{"fork", []string{"100"}, "EAGAIN"},
 	})
-	cgroup := in.try("read", "/sys/fs/cgroup/memory.max")
-	if cgroup == "ENOENT" {
-		cgroup = in.try("read", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+	testCgroup(t, in)
+	if got := in.try("read", "/proc/1/oom_score_adj"); strings.TrimSpace(got) != "500" {
+		t.Errorf("the oom score is %q", got)
 	}
-	if strings.TrimSpace(cgroup) != fmt.Sprint(128<<20) {
-		t.Errorf("the memory limit is %q", cgroup)
+}
+
+// testCgroup reads the limits where the kernel holds them, in either version of
+// cgroups.
+func testCgroup(t *testing.T, in *inside) {
+	for _, l := range []struct{ name, v2, want2, v1, want1 string }{
+		{"memory", "memory.max", fmt.Sprint(128 << 20), "memory/memory.limit_in_bytes", fmt.Sprint(128 << 20)},
+		{"swap", "memory.swap.max", "0", "memory/memory.memsw.limit_in_bytes", fmt.Sprint(128 << 20)}, // v1 counts both together
+		{"pids", "pids.max", "24", "pids/pids.max", "24"},
+		{"cpu", "cpu.max", "100000 100000", "cpu/cpu.cfs_quota_us", "100000"},
+	} {
+		want, got := l.want2, in.try("read", "/sys/fs/cgroup/"+l.v2)
+		if got == "ENOENT" {
+			want, got = l.want1, in.try("read", "/sys/fs/cgroup/"+l.v1)
+		}
+		if strings.TrimSpace(got) != want {
+			t.Errorf("the limit of %s is %q, want %q", l.name, got, want)
+		}
+	}
+}
+
+// testNamespaces: none is the host's (this test's own).
+func testNamespaces(t *testing.T, in *inside) {
+	for _, ns := range []string{"cgroup", "ipc", "mnt", "net", "pid", "uts"} {
+		path := "/proc/self/ns/" + ns
+		own, err := os.Readlink(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := in.try("readlink", path); got == own || !strings.HasPrefix(got, ns+":[") {
+			t.Errorf("the %s namespace is %q, the host's is %q", ns, got, own)
+		}
+	}
+	if got := in.try("list", "/proc"); strings.Contains(" "+got+" ", " 2 ") {
+		t.Errorf("there are other processes: %s", got)
 	}
 }
 

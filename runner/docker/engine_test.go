@@ -75,7 +75,7 @@ func setUp() (b bench) {
 		b.broken = fmt.Sprintf("building the test's PID 1: %v\n%s", err, out)
 		return b
 	}
-	b.image, err = importImage(ctx, engine, hostileChanges(), hostileFiles(filepath.Join(b.shim, "shim")), "")
+	b.image, err = importImage(ctx, engine, hostileChanges(), hostileFiles(filepath.Join(b.shim, "shim")))
 	if err != nil {
 		b.broken = "importing the test's image: " + err.Error()
 	}
@@ -178,26 +178,35 @@ func hostileFiles(program string) []file {
 	}
 }
 
-// importImage makes an image without a registry.
-func importImage(ctx context.Context, e *Engine, changes []string, files []file, platform string) (string, error) {
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
+// archive is a tar of files; a name that ends in a slash is a directory.
+func archive(files []file) ([]byte, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
 	for _, f := range files {
 		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.body)), Typeflag: tar.TypeReg}
 		if strings.HasSuffix(f.name, "/") {
 			h.Typeflag = tar.TypeDir
 		}
 		if err := w.WriteHeader(h); err != nil {
-			return "", err
+			return nil, err
 		}
 		if _, err := w.Write(f.body); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
 	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// importImage makes an image without a registry.
+func importImage(ctx context.Context, e *Engine, changes []string, files []file) (string, error) {
+	root, err := archive(files)
+	if err != nil {
 		return "", err
 	}
-	reply, err := e.api.ImageImport(ctx, image.ImportSource{Source: &archive, SourceName: "-"}, "", image.ImportOptions{Changes: changes, Platform: platform})
+	reply, err := e.api.ImageImport(ctx, image.ImportSource{Source: bytes.NewReader(root), SourceName: "-"}, "", image.ImportOptions{Changes: changes})
 	if err != nil {
 		return "", err
 	}

@@ -106,6 +106,12 @@ func try(op string, args []string) string {
 			return result(err)
 		}
 		return string(b)
+	case "readlink":
+		target, err := os.Readlink(args[0])
+		if err != nil {
+			return result(err)
+		}
+		return target
 	case "write":
 		return result(os.WriteFile(args[0], []byte("x"), 0o600))
 	case "append":
