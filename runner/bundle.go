@@ -96,7 +96,7 @@ func (b *Bundle) Create(name string) (io.WriteCloser, error) {
 
 // maxText bounds one free text of a record; a record as a whole is bounded by
 // the ledger.
-const maxText = 1024
+const maxText = 512
 
 func clip(s string) string {
 	if len(s) <= maxText {

@@ -285,14 +285,17 @@ func (r *run) preflight(ctx context.Context) error {
 	if r.engine, err = r.s.Engine.Preflight(ctx, r.c.Isolation); err != nil {
 		return err
 	}
-	r.bundle.Record("engine.preflight", r.engine.brief())
+	r.bundle.Record("engine.preflight", r.engine.record())
 	return nil
 }
 
-// brief leaves the long lists to spec.json.
-func (f EngineFacts) brief() EngineFacts {
-	f.MaskedPaths, f.ReadonlyPaths = nil, nil
-	return f
+// record is what the evidence says of the engine; the long lists stand in
+// spec.json.
+func (f EngineFacts) record() ledger.Engine {
+	return ledger.Engine{
+		Name: f.Name, Version: f.Version, APIVersion: f.APIVersion, Runtime: f.Runtime, Kernel: f.Kernel,
+		CgroupVersion: f.CgroupVersion, Platform: f.Platform, SeccompDigest: f.SeccompDigest,
+	}
 }
 
 func (r *run) placeShim(ctx context.Context) error {

@@ -147,7 +147,6 @@ func (r *run) openOutput() (*outputLog, error) {
 // write takes a piece of one stream. Errors of the file stay in the bundle.
 func (l *outputLog) write(fd int, p []byte) {
 	l.masks[fd].Write(p)
-	l.masks[fd].Flush()
 }
 
 func (l *outputLog) close(r *run) {
@@ -266,7 +265,7 @@ func brief(omissions []workspace.Omission) []workspace.Omission {
 	out := slices.Clone(omissions)
 	for i, o := range out {
 		out[i].Names = nil
-		for _, n := range o.Names[:min(len(o.Names), 5)] {
+		for _, n := range o.Names[:min(len(o.Names), 3)] {
 			out[i].Names = append(out[i].Names, clip(n))
 		}
 	}
@@ -356,10 +355,6 @@ func (r *run) predicate(exit ledger.Exit) ledger.Predicate {
 	for _, m := range r.spec.Mounts {
 		p.Mounts = append(p.Mounts, ledger.Mount{Kind: m.Kind, Target: m.Target, ReadOnly: m.ReadOnly, Bytes: m.Bytes, Inodes: m.Inodes})
 	}
-	e := r.engine
-	p.Engine = ledger.Engine{
-		Name: e.Name, Version: e.Version, APIVersion: e.APIVersion, Runtime: e.Runtime, Kernel: e.Kernel,
-		CgroupVersion: e.CgroupVersion, Platform: e.Platform, SeccompDigest: e.SeccompDigest,
-	}
+	p.Engine = r.engine.record()
 	return p
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/policy/ledger"
 	"github.com/countersign-dev/countersign/runner"
 	"github.com/countersign-dev/countersign/runner/docker"
+	"github.com/countersign-dev/countersign/runner/workspace"
 )
 
 func newRunCommand() *cobra.Command {
@@ -270,6 +271,9 @@ func (l *localRun) tell(report runner.Report) {
 		fmt.Fprintf(l.stderr, "countersign: the workspace had %d empty submodules and %d LFS pointers\n", s.Submodules, s.LFSPointers)
 	}
 	for _, o := range report.Omissions {
+		if o.Reason == workspace.ReasonGit.String() && o.Count == 1 {
+			continue // the workspace's own .git, which never leaves
+		}
 		fmt.Fprintf(l.stderr, "countersign: left out of the patch: %d × %s\n", o.Count, o.Reason)
 	}
 }

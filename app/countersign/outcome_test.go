@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/policy/contract"
+)
+
+// smallPolicy bounds a run tightly; limits may be overridden.
+func smallPolicy(limits string) string {
+	if limits == "" {
+		limits = "cpu: 2, memory: 512MiB, pids: 64, disk: 64MiB, home: 16MiB, tmp: 16MiB, shm: 16MiB, files: 4000, log: 1MiB, timeout: 60s, wait: 0s"
+	}
+	return fmt.Sprintf(`version: 1
+rev: test
+default: test
+profiles:
+  test:
+    image: %s
+    limits: {%s}
+    env: {CI: "1"}
+    writable: [/workspace, /tmp]
+    outputs: {kind: patch}
+`, sandboxImage, limits)
+}
+
+func limits(change string) string {
+	base := map[string]string{
+		"cpu": "2", "memory": "512MiB", "pids": "64", "disk": "64MiB", "home": "16MiB", "tmp": "16MiB", "shm": "16MiB",
+		"files": "4000", "log": "1MiB", "timeout": "60s", "wait": "0s",
+	}
+	for _, kv := range strings.Fields(change) {
+		k, v, _ := strings.Cut(kv, "=")
+		base[k] = v
+	}
+	var out []string
+	for _, k := range []string{"cpu", "memory", "pids", "disk", "home", "tmp", "shm", "files", "log", "timeout", "wait"} {
+		out = append(out, k+": "+base[k])
+	}
+	return smallPolicy(strings.Join(out, ", "))
+}
+
+// Every row of DESIGN §7's table that can occur in a local run, each with its
+// state, exit status and reason; and each leaves evidence that verifies and
+// nothing on the machine.
+func TestOutcomes(t *testing.T) {
+	needDocker(t)
+	c := newCheckout(t, map[string]string{"README.md": "hello\n"})
+	for _, tt := range []struct {
+		name     string
+		policy   string
+		script   string
+		state    contract.State
+		exit     int
+		reason   string
+		workload int // -1: null
+	}{
+		{"exit 0", "", "true", contract.StateCompleted, 0, "exit: ", 0},
+		{"exit 3", "", "exit 3", contract.StateFailed, 3, "exit: ", 3},
+		{"own 125", "", "exit 125", contract.StateFailed, 125, "exit: ", 125},
+		{"signal", "", "kill -SEGV $$", contract.StateFailed, 139, "exit: ", 139},
+		{"wall clock", limits("timeout=1s"), "trap '' TERM; while :; do :; done", contract.StateTimedOut, 124, "timeout: ", 137},
+		{"memory", limits("memory=128MiB"), "python3 -c 'x = bytearray(1 << 30)'", contract.StateFailed, 137, "memory: the memory limit of 128 MiB", 137},
+		{"pids", limits("pids=40"), `python3 -c '
+import os, signal
+while True:
+    if os.fork() == 0: signal.pause()
+'`, contract.StateFailed, 1, "pids: the limit of 40", 1},
+		{"disk", limits("disk=8MiB"), "head -c 100000000 /dev/zero > big", contract.StateFailed, 1, "disk: ", 1},
+		{"no such program", "", "exec nosuchprogram", contract.StateFailed, 127, "exit: ", 127},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := c.sh(tt.policy, tt.script)
+			workload := -1
+			if r.outcome.WorkloadExit != nil {
+				workload = *r.outcome.WorkloadExit
+			}
+			if r.code != tt.exit || r.outcome.ExitCode != tt.exit || r.outcome.State != tt.state || workload != tt.workload || !strings.HasPrefix(r.outcome.Reason, tt.reason) {
+				t.Errorf("exit %d, %s (%s), workload %d\n%s", r.code, r.outcome.State, r.outcome.Reason, workload, r.stderr)
+			}
+			if v := c.exec("verify", r.outcome.Evidence); v.code != 0 {
+				t.Errorf("verify exits with %d\n%s%s", v.code, v.stdout, v.stderr)
+			}
+			if left := leftovers(t); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+// What never gets a sandbox: refused at admission is 126, what the machine
+// lacks is 125; both say what to do.
+func TestNoSandbox(t *testing.T) {
+	needDocker(t)
+	c := newCheckout(t, map[string]string{"README.md": "hello\n"})
+	network := strings.Replace(smallPolicy(""), "    env:", "    network:\n      allow:\n        - {host: packages.example.com, port: 443, mode: opaque, upload: 1MiB}\n    env:", 1)
+	secret := strings.Replace(smallPolicy(""), "    env:", "    secrets: {k: {ref: \"env://K\", deliver: file}}\n    env:", 1)
+	for _, tt := range []struct {
+		name   string
+		policy string
+		env    string
+		args   []string
+		exit   int
+		want   string
+	}{
+		{"allow list", network, "", nil, 126, "egress is not built yet"},
+		{"granted host", smallPolicy(""), "", []string{"--allow", "example.com:443"}, 126, "egress is not built yet"},
+		{"secret", secret, "", nil, 126, "secrets"},
+		{"policy does not parse", "version: 1\nprofils: {}\n", "", nil, 126, "profiles"},
+		{"unknown profile", smallPolicy(""), "", []string{"--profile", "nope"}, 126, "nope"},
+		{"image is not there", strings.Replace(smallPolicy(""), sandboxImage, "example/nowhere:1", 1), "", nil, 125, "example/nowhere:1"},
+		{"no engine", smallPolicy(""), "DOCKER_HOST=unix:///nonexistent.sock", nil, 125, "nonexistent.sock"},
+		{"remote engine", smallPolicy(""), "DOCKER_HOST=tcp://192.0.2.1:2376", nil, 125, "remote"},
+		{"no shim", smallPolicy(""), "COUNTERSIGN_SHIM=/nonexistent", nil, 125, "/nonexistent"},
+		{"shim is not static", smallPolicy(""), "COUNTERSIGN_SHIM=/bin/true", nil, 125, "static"},
+		{"isolation is not installed", smallPolicy(""), "", []string{"--isolation", "runsc"}, 125, "runsc"},
+		{"no such commit", smallPolicy(""), "", []string{"--rev", "nosuchrev"}, 125, "nosuchrev"},
+		{"evidence exists", smallPolicy(""), "", []string{"--evidence", "/"}, 125, "/"},
+		{"promotions", smallPolicy(""), "", []string{"--approve", "prompt"}, 125, "not built yet"},
+		{"part of a second", smallPolicy(""), "", []string{"--timeout", "1500ms"}, 125, "whole seconds"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "policy.yml")
+			if err := os.WriteFile(path, []byte(tt.policy), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			here := *c
+			here.t = t
+			if tt.env != "" {
+				here.env = append(append([]string{}, c.env...), tt.env)
+			}
+			if tt.name == "isolation is not installed" && hasRuntime(t, "runsc") {
+				return // then it is no error; other tests run it
+			}
+			r := here.run(append(append([]string{"--policy", path}, tt.args...), "--", "true")...)
+			if r.code != tt.exit || r.outcome.ExitCode != tt.exit || !strings.Contains(r.outcome.Reason, tt.want) {
+				t.Errorf("exit %d (%s), want %d and %q\n%s", r.code, r.outcome.Reason, tt.exit, tt.want, r.stderr)
+			}
+			if r.outcome.WorkloadExit != nil {
+				t.Error("something ran")
+			}
+			if left := leftovers(t); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+func hasRuntime(t *testing.T, name string) bool {
+	t.Helper()
+	out, err := dockerOutput("info", "--format", "{{range $k, $v := .Runtimes}}{{$k}} {{end}}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(" "+out, " "+name+" ")
+}
