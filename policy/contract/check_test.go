@@ -60,6 +60,10 @@ func TestContractRules(t *testing.T) {
 		{"root twice", func(c *Contract) { c.WritableRoots = append(c.WritableRoots, Root{Path: "/tmp"}) }, "writable_roots[5]: \"/tmp\" stands here twice"},
 		{"root in a root", func(c *Contract) { c.WritableRoots = append(c.WritableRoots, Root{Path: "/tmp/x"}) }, "already inside"},
 		{"roots that start alike", func(c *Contract) { c.WritableRoots = append(c.WritableRoots, Root{Path: "/tmp2"}) }, ""},
+		{"more roots than anybody reads", func(c *Contract) { c.WritableRoots = make([]Root, 1001) }, "writable_roots: has 1001 entries"},
+		{"more denied than anybody reads", func(c *Contract) { c.ReadDenied = make([]string, 1001) }, "read_denied: has 1001 entries"},
+		{"more rules than anybody reads", func(c *Contract) { c.Network.Allow = make([]NetRule, 1001) }, "network.allow: has 1001 entries"},
+		{"more tools than anybody reads", func(c *Contract) { c.Tools = make([]Tool, 1001) }, "tools: has 1001 entries"},
 		{"root where nothing is read", func(c *Contract) { c.ReadDenied = []string{"/data"} }, "which read_denied hides"},
 		{"denied below a root", func(c *Contract) { c.ReadDenied = []string{"/data/x"} }, ""},
 		{"denied workdir", func(c *Contract) {

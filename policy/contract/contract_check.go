@@ -155,13 +155,15 @@ func checkImage(c *checker, i Image) {
 // and given.
 func (d Contract) checkFiles(c *checker) {
 	c.is("workdir", CheckDir(d.Workdir))
-	c.each("read_denied", d.ReadDenied, CheckDir)
+	short := c.each("read_denied", d.ReadDenied, CheckDir)
 	paths := make([]string, len(d.WritableRoots))
 	for i, r := range d.WritableRoots {
 		paths[i] = r.Path
 		checkGrant(c, index("writable_roots", i)+".grant", r.Grant)
 	}
-	c.each("writable_roots", paths, CheckWritableRoot)
+	if !c.each("writable_roots", paths, CheckWritableRoot) || !short {
+		return
+	}
 	for i, p := range paths {
 		for j, q := range paths {
 			if i != j && p != q && inside(p, q) {

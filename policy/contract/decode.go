@@ -32,7 +32,10 @@ func DecodeStrict(data []byte, v any) error {
 	if !utf8.Valid(data) {
 		return Fault{"", fmt.Sprintf("is not UTF-8 at byte %d", firstInvalid(data))}
 	}
-	w := walker{data: data, dec: json.NewDecoder(bytes.NewReader(data))}
+	w := walker{
+		data: data, dec: json.NewDecoder(bytes.NewReader(data)),
+		structs: make(map[reflect.Type]map[string]reflect.Type),
+	}
 	w.dec.UseNumber()
 	if err := w.value(reflect.TypeOf(v).Elem(), "", 0); err != nil {
 		return err
@@ -62,6 +65,21 @@ func firstInvalid(b []byte) int {
 type walker struct {
 	data []byte
 	dec  *json.Decoder
+	// structs keeps the keys of each struct type that was met.
+	structs map[reflect.Type]map[string]reflect.Type
+}
+
+// keys are the keys that a struct type knows, and their types.
+func (w *walker) keys(t reflect.Type) map[string]reflect.Type {
+	known, ok := w.structs[t]
+	if !ok {
+		known = make(map[string]reflect.Type)
+		for _, f := range fieldsOf(t) {
+			known[f.name] = t.Field(f.index).Type
+		}
+		w.structs[t] = known
+	}
+	return known
 }
 
 // anyType stands for values that have no schema.
@@ -106,10 +124,7 @@ func (w *walker) object(t reflect.Type, path string, depth int) error {
 	var known map[string]reflect.Type
 	switch {
 	case t.Kind() == reflect.Struct:
-		known = make(map[string]reflect.Type)
-		for _, f := range fieldsOf(t) {
-			known[f.name] = t.Field(f.index).Type
-		}
+		known = w.keys(t)
 	case t.Kind() != reflect.Map && t != anyType:
 		return Fault{path, "is an object, want " + kindName(t)}
 	}

@@ -21,8 +21,8 @@ func (f Fault) Error() string {
 	return f.Path + ": " + f.Problem
 }
 
-// InvalidError lists every rule that a document breaks, in the document's
-// order. Document is its kind ("contract", "task", …).
+// InvalidError lists the rules that a document breaks, at most a thousand.
+// Document is its kind ("contract", "task", …).
 type InvalidError struct {
 	Document string
 	Faults   []Fault
@@ -51,15 +51,33 @@ func (e *InvalidError) Error() string {
 // checker collects faults while a document is validated.
 type checker struct{ faults []Fault }
 
+// maxFaults bounds what is collected from one document.
+const maxFaults = 1000
+
 func (c *checker) addf(path, format string, args ...any) {
+	if len(c.faults) >= maxFaults {
+		return
+	}
 	c.faults = append(c.faults, Fault{path, fmt.Sprintf(format, args...)})
 }
 
 // is records err, if any, under path.
 func (c *checker) is(path string, err error) {
 	if err != nil {
-		c.faults = append(c.faults, Fault{path, err.Error()})
+		c.addf(path, "%s", err)
 	}
+}
+
+// maxEntries bounds each list of authority. Judging some of them compares every
+// pair, and a person has to read them.
+const maxEntries = 1000
+
+// few says whether a list may be judged entry by entry.
+func (c *checker) few(path string, n int) bool {
+	if n > maxEntries {
+		c.addf(path, "has %d entries, the bound is %d", n, maxEntries)
+	}
+	return n <= maxEntries
 }
 
 // optional records err unless value is empty.
@@ -70,8 +88,11 @@ func (c *checker) optional(path, value string, rule func(string) error) {
 }
 
 // each applies rule to every element and refuses an element that stands there
-// twice.
-func (c *checker) each(path string, values []string, rule func(string) error) {
+// twice. It says whether the list is short enough to go on with.
+func (c *checker) each(path string, values []string, rule func(string) error) bool {
+	if !c.few(path, len(values)) {
+		return false
+	}
 	seen := make(map[string]bool, len(values))
 	for i, v := range values {
 		at := index(path, i)
@@ -81,6 +102,7 @@ func (c *checker) each(path string, values []string, rule func(string) error) {
 		}
 		seen[v] = true
 	}
+	return true
 }
 
 // oneOf refuses a value that is not among words.

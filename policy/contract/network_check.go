@@ -19,6 +19,9 @@ func (d Contract) checkNetwork(c *checker) {
 	if d.Network.Mode == NetworkNone && len(d.Network.Allow) > 0 {
 		c.addf("network.allow", "has %d rules in mode none; use mode allowlist", len(d.Network.Allow))
 	}
+	if !c.few("network.allow", len(d.Network.Allow)) {
+		return
+	}
 	injectable := make(map[string]bool)
 	for _, s := range d.SecretRefs {
 		injectable[s.Name] = s.Deliver == DeliverInject

@@ -301,3 +301,40 @@ func anyWidening(r *rapid.T, kind string, c Contract) Widening {
 	o.MaxFiles += rapid.IntRange(0, 10).Draw(r, "files")
 	return Widening{Output: &o}
 }
+
+func TestGrantExpires(t *testing.T) {
+	end := grantOf("1") // until 12:30
+	for _, c := range []struct {
+		grant *Grant
+		now   time.Time
+		want  bool
+	}{
+		{nil, noon().AddDate(100, 0, 0), false},
+		{end, noon(), false},
+		{end, noon().Add(30 * time.Minute), false},
+		{end, noon().Add(30*time.Minute + time.Second), true},
+		{&Grant{NotAfter: ""}, noon(), true},
+		{&Grant{NotAfter: "never"}, noon(), true},
+	} {
+		if got := c.grant.Expired(c.now); got != c.want {
+			t.Errorf("%+v at %s: expired %v, want %v", c.grant, c.now, got, c.want)
+		}
+	}
+}
+
+// What expired stays written: expiry cuts what is open, and a revision that
+// dropped it would differ in more than its entry.
+func TestReviseKeepsExpiredGrants(t *testing.T) {
+	c := askable()
+	old := &Grant{digest("9"), "2026-11-29T11:00:00Z", 1}
+	c.WritableRoots = append(c.WritableRoots, Root{"/data", old})
+	parent := mustSeal(t, c)
+	rule := tunnelRule("new.example.com")
+	next, err := Revise(parent, promotionOf(t, planFor(parent, KindNetwork, Widening{Network: &rule})), c.Start, noon())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if roots := next.Contract().WritableRoots; len(roots) != 5 || *roots[4].Grant != *old {
+		t.Errorf("roots %+v, want /data under its old grant", roots)
+	}
+}
