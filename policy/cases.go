@@ -73,13 +73,24 @@ type caseRepo struct {
 }
 
 type caseExpect struct {
-	Profile  string `yaml:"profile"`
-	Refusal  string `yaml:"refusal"`
-	Contract fields `yaml:"contract"`
+	Profile  string      `yaml:"profile"`
+	Refusal  refusalCode `yaml:"refusal"`
+	Contract fields      `yaml:"contract"`
 }
 
 // fields are expected fields of a contract, as plain data.
 type fields struct{ value any }
+
+// refusalCode is a code of [Refusal].
+type refusalCode string
+
+func (refusalCode) words() []string {
+	return []string{
+		CodeInputs, CodeNoPolicy, CodeTask, CodeNoProfile, CodeNoRule, CodeRulesDisagree, CodeCondition, CodeFork,
+		CodeRuntime, CodeImageMissing, CodeImageUnpinned, CodeImageMismatch, CodeSocket, CodeIsolation, CodeNetwork,
+		CodeSecret, CodeTool, CodeCeiling, CodeAskedRole, CodeAskedTooMuch, CodeAskedInvalid, CodeContract,
+	}
+}
 
 // CaseResult is how one case went: Failures is empty when the policy decided as
 // expected. File and Line say where the case is written.
@@ -102,22 +113,38 @@ func RunCases(policy, ceiling *Document, name string, data []byte) ([]CaseResult
 	var file caseFile
 	dec := decoder{file: name, where: map[string]pos{}}
 	dec.value(root, reflect.ValueOf(&file).Elem(), "")
-	if len(file.Cases) == 0 && len(dec.problems) == 0 {
-		dec.add(root, "", "there is no case: write cases: [{name: …, event: …, expect: …}]")
+	v := validator{doc: &Document{name: name, where: dec.where}, problems: dec.problems}
+	if len(file.Cases) == 0 {
+		v.add("there is no case: write cases: [{name: …, event: …, expect: …}]", nil, "cases")
 	}
-	if err := dec.problems.asError(); err != nil {
-		return nil, err
-	}
-	results := make([]CaseResult, len(file.Cases))
+	results, inputs := make([]CaseResult, len(file.Cases)), make([]Input, len(file.Cases))
 	for i, c := range file.Cases {
-		results[i] = CaseResult{File: name, Line: dec.where[path("cases", fmt.Sprint(i))].line, Name: c.Name}
+		at := []string{"cases", fmt.Sprint(i)}
+		v.expect(c.Expect, at...)
 		in, err := c.input(policy, ceiling)
 		if err != nil {
-			return nil, err
+			v.add("%v", []any{err}, at...)
 		}
-		results[i].Failures = c.judge(Derive(in))
+		inputs[i] = in
+		results[i] = CaseResult{File: name, Line: dec.where[path(at...)].line, Name: c.Name}
+	}
+	if err := v.problems.asError(); err != nil {
+		return nil, err
+	}
+	for i, c := range file.Cases {
+		results[i].Failures = c.judge(Derive(inputs[i]))
 	}
 	return results, nil
+}
+
+func (v *validator) expect(e caseExpect, at ...string) {
+	granted := e.Profile != "" || e.Contract.value != nil
+	switch {
+	case e.Refusal == "" && !granted:
+		v.add("expect is missing: write expect: {profile: …}, {contract: …} or {refusal: …}", nil, append(at, "expect")...)
+	case e.Refusal != "" && granted:
+		v.add("a refusal comes without a profile and a contract", nil, append(at, "expect")...)
+	}
 }
 
 // input makes up what the case does not say.
@@ -167,13 +194,13 @@ func sample(t contract.Task, policy, ceiling *Document) (Input, error) {
 		}
 		ceiling = c
 	}
-	digest, err := contract.DigestOf(t)
+	task, err := contract.Encode(t)
 	if err != nil {
-		return Input{}, err
+		return Input{}, fmt.Errorf("making up a task: %v", err)
 	}
 	in := Input{Task: t, Policy: policy, Ceiling: ceiling}
 	in.Snapshot = contract.Snapshot{
-		Schema: contract.SchemaSnapshot, Time: "2026-01-01T00:00:00Z", TaskDigest: digest,
+		Schema: contract.SchemaSnapshot, Time: "2026-01-01T00:00:00Z", TaskDigest: contract.DigestBytes(task),
 		Policy:  contract.Source{Status: contract.SourceFound, Ref: "main", Path: policy.name, Digest: policy.digest},
 		Ceiling: contract.Source{Status: contract.SourceFound, Path: ceiling.name, Digest: ceiling.digest},
 		Images:  map[string]contract.ImageFact{},
@@ -200,7 +227,7 @@ func (c testCase) judge(d Derivation) []string {
 	switch {
 	case d.Refusal != nil && c.Expect.Refusal == "":
 		return []string{fmt.Sprintf("refused (%s): %v", d.Refusal.Code, d.Refusal)}
-	case d.Refusal != nil && c.Expect.Refusal != d.Refusal.Code:
+	case d.Refusal != nil && string(c.Expect.Refusal) != d.Refusal.Code:
 		return []string{fmt.Sprintf("refused (%s), want the refusal %s: %v", d.Refusal.Code, c.Expect.Refusal, d.Refusal)}
 	case d.Refusal != nil:
 		return nil

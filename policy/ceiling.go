@@ -186,6 +186,10 @@ func (d *deriver) secret(s contract.SecretRef, why string) {
 		d.refuse(CodeAskedInvalid, "--secret "+clip(s.Name)+" "+err.Error(), "")
 		return
 	}
+	if namesEngineSocket(s.Ref) {
+		d.refuse(CodeSocket, fmt.Sprintf("the secret %s asks for the container engine's socket, which no run is ever given", clip(s.Name)), "remove it")
+		return
+	}
 	allowed, any := d.in.Ceiling.ceiling.AllowSecrets.List, d.in.Ceiling.ceiling.AllowSecrets.Any
 	if !any && !slices.ContainsFunc(allowed, func(p string) bool { return refCovered(p, s.Ref) }) {
 		d.refuse(CodeSecret, fmt.Sprintf("the secret %s is not within the ceiling's allow_secrets", s.Name), "ask the owner to allow its reference in the ceiling, or remove it")

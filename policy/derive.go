@@ -111,6 +111,15 @@ func (d *deriver) because(field, value string, causes ...string) {
 	d.reasons = append(d.reasons, Reason{field, value, causes})
 }
 
+// note adds to the reason of a field that was decided before.
+func (d *deriver) note(field, text string) {
+	for i := range d.reasons {
+		if d.reasons[i].Field == field {
+			d.reasons[i].Because = append(d.reasons[i].Because, text)
+		}
+	}
+}
+
 // refuse ends the derivation. The first refusal stands.
 func (d *deriver) refuse(code, message, hint string) {
 	if d.refusal == nil {
@@ -150,14 +159,20 @@ func (d *deriver) inputs() {
 		d.refuse(CodeInputs, "a policy and a ceiling are needed", "")
 		return
 	}
-	if err := contract.Validate(*t); err != nil {
+	task, err := contract.Encode(*t)
+	if err != nil {
 		d.refuse(CodeTask, err.Error(), "")
 		return
 	}
-	if err := contract.Validate(*s); err != nil {
+	snapshot, err := contract.Encode(*s)
+	if err != nil {
 		d.refuse(CodeInputs, err.Error(), "")
 		return
 	}
+	if s.TaskDigest != contract.DigestBytes(task) {
+		d.refuse(CodeInputs, "the snapshot was read for another task", "read the facts again")
+	}
+	d.c.SnapshotDigest = contract.DigestBytes(snapshot)
 	d.local = t.Event.Kind == contract.EventLocal
 	if !d.local && rank(roles(), t.Actor.Role) < 0 {
 		d.refuse(CodeTask, fmt.Sprintf("there is no role %q", clip(t.Actor.Role)), "roles are "+strings.Join(roles(), ", "))
@@ -203,16 +218,10 @@ func (d *deriver) belongs(doc *Document, s contract.Source, builtin string) {
 // identity copies what the task says of itself.
 func (d *deriver) identity() {
 	t, s := &d.in.Task, &d.in.Snapshot
-	digest, err := contract.DigestOf(*s)
-	if err != nil {
-		d.refuse(CodeInputs, "the snapshot has no canonical form: "+err.Error(), "")
-		return
-	}
 	d.c.Schema, d.c.RunID, d.c.Revision = contract.SchemaContract, t.RunID, 1
 	d.c.Tenant, d.c.Repo, d.c.Base, d.c.Head = t.Tenant, t.Repo, t.Base, t.Head
 	d.c.PullRequest, d.c.Start, d.c.RequestedBy = t.PullRequest, t.Start, t.Actor
 	d.c.Labels = list(d.c.Labels)
-	d.c.SnapshotDigest = digest
 	d.c.Policy = contract.PolicyRef{
 		Rev: d.in.Policy.Rev(), Ref: sourceRef(s.Policy), SHA: s.Policy.SHA,
 		Digest: d.in.Policy.digest, CeilingDigest: d.in.Ceiling.digest,

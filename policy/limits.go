@@ -85,7 +85,7 @@ func (d *deriver) limits() {
 		d.because("limits."+f.field, f.show(v), causes...)
 	}
 	if l := d.c.Limits; l.DiskMB+l.HomeMB+l.TmpMB+l.ShmMB > l.MemoryMB {
-		d.because("limits.memory_mb", strconv.FormatInt(l.MemoryMB, 10)+"MiB",
-			"note: less than disk, home, tmp and shm together, which live in memory; filling them ends the command as out of memory")
+		d.note("limits.memory_mb",
+			"less than disk, home, tmp and shm together, which live in memory; filling them ends the command as out of memory")
 	}
 }
