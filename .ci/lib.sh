@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Shared by the scripts of this folder; sourced, never run. root is the top of the
 # checkout.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
