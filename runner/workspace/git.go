@@ -39,6 +39,7 @@ var gitSettings = []string{
 	"core.attributesFile=/dev/null",
 	"core.excludesFile=/dev/null",
 	"core.commitGraph=false",
+	"advice.graftFileDeprecated=false",
 	"core.untrackedCache=false",
 	"core.fsync=none",
 	"pack.compression=1",

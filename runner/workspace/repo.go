@@ -137,7 +137,11 @@ func (r *Repo) Resolve(ctx context.Context, rev string) (string, error) {
 	if rev == "" || strings.HasPrefix(rev, "-") || strings.ContainsRune(rev, 0) {
 		return "", fmt.Errorf("resolving revision %q: not a revision; name a commit, branch or tag", rev)
 	}
-	sha, err := r.git.line(ctx, "rev-parse", "--verify", rev+"^{commit}")
+	// In two steps: after ":/text" a suffix would be part of the text.
+	sha, err := r.git.line(ctx, "rev-parse", "--verify", rev)
+	if err == nil {
+		sha, err = r.git.line(ctx, "rev-parse", "--verify", sha+"^{commit}")
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return "", err
