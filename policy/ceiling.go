@@ -49,7 +49,7 @@ func (d *deriver) network() {
 			d.refuse(CodeAskedInvalid, "--allow "+err.Error(), "write --allow HOST:PORT")
 			return
 		}
-		built, faults := netRule{Host: h.String(), Port: port}.build(nil)
+		built, faults := netRule{Host: h.String(), Port: &port}.build(nil)
 		if len(faults) > 0 {
 			d.refuse(CodeAskedInvalid, "--allow "+asked+": "+faults[0].msg, "")
 			return

@@ -49,10 +49,7 @@ func (d *decoder) add(n *yaml.Node, suggestion, format string, args ...any) {
 // value decodes n into v; at is n's path and its last key names it in messages.
 func (d *decoder) value(n *yaml.Node, v reflect.Value, at string) {
 	d.where[at] = pos{n.Line, n.Column}
-	name := at[strings.LastIndexByte(at, 0)+1:]
-	if name == "" {
-		name = "the file"
-	}
+	name := nameOf(at)
 	if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" {
 		d.add(n, "", "%s has no value: write one or remove the key", name)
 		return
@@ -106,6 +103,20 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, at string) {
 	default:
 		d.scalar(n, v, name)
 	}
+}
+
+// nameOf is what messages call the value at a path: its last key, with the list
+// it stands in.
+func nameOf(at string) string {
+	keys := strings.Split(at, "\x00")
+	last := keys[len(keys)-1]
+	switch {
+	case last == "":
+		return "the file"
+	case len(keys) > 1 && strings.Trim(last, "0123456789") == "":
+		return keys[len(keys)-2] + "[" + last + "]"
+	}
+	return last
 }
 
 func (d *decoder) textual(n *yaml.Node, x textual, name string) {

@@ -1,9 +1,9 @@
 package policy
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 
 	"github.com/countersign-dev/countersign/policy/contract"
 )
@@ -104,7 +104,7 @@ func (d *Document) ProtectedRefs() []string {
 // place says where a path of the document stands, for reasons: "file:line".
 func (d *Document) place(keys ...string) string {
 	if at, ok := d.where[path(keys...)]; ok {
-		return fmt.Sprintf("%s:%d", d.name, at.line)
+		return d.name + ":" + strconv.Itoa(at.line)
 	}
 	return d.name
 }

@@ -67,7 +67,7 @@ type networkCap struct {
 
 type netRule struct {
 	Host      string    `yaml:"host" jsonschema:"required" jsonschema_description:"exact name, or *.example.com for one more label"`
-	Port      int       `yaml:"port" jsonschema:"minimum=1,maximum=65535" jsonschema_description:"required but for a gateway, where it is 80"`
+	Port      *int      `yaml:"port" jsonschema:"minimum=1,maximum=65535" jsonschema_description:"required but for a gateway, where it is 80"`
 	Upstream  string    `yaml:"upstream" jsonschema_description:"for a gateway: the real https://host[:port]"`
 	Mode      ruleMode  `yaml:"mode" jsonschema_description:"opaque (default): a tunnel; gateway: plain HTTP inside, TLS outside; inspect: TLS opened by the proxy"`
 	API       string    `yaml:"api" jsonschema_description:"for a gateway: the API that the proxy understands, such as anthropic-messages"`
@@ -124,9 +124,9 @@ type rule struct {
 // promotionApproval says who decides about one kind of promotion.
 type promotionApproval struct {
 	Approvers approvers `yaml:"approvers" jsonschema:"required"`
-	Count     int       `yaml:"count" jsonschema:"minimum=1" jsonschema_description:"distinct people; absent: 1"`
+	Count     *int      `yaml:"count" jsonschema:"minimum=1" jsonschema_description:"distinct people; absent: 1"`
 	TTL       *duration `yaml:"ttl" jsonschema:"required" jsonschema_description:"how long an approval holds"`
-	Uses      int       `yaml:"uses" jsonschema_description:"how often it may be used; absent: 1"`
+	Uses      *int      `yaml:"uses" jsonschema:"minimum=1" jsonschema_description:"how often it may be used; absent: 1"`
 }
 
 type approvers struct {

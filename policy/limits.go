@@ -64,21 +64,21 @@ func (d *deriver) limits() {
 			}
 		}
 		causes := []string{why}
-		most, cause := f.most, "built-in ceiling"
+		most := f.most
 		if top != nil {
 			if p := f.get(top); p != nil {
-				most, cause = *p, d.capSource("limits."+f.key)
+				most = *p
 			}
 		}
 		if f.key == "timeout" {
 			if asked := d.in.Task.Asked.TimeoutSec; asked > 0 && float64(asked) <= most {
 				v, causes = float64(asked), []string{"asked by --timeout"}
 			} else if asked > 0 {
-				d.refuse(CodeAskedTooMuch, fmt.Sprintf("--timeout asks for %s and the ceiling gives %s (%s)", f.show(float64(asked)), f.show(most), cause), "ask for less, or raise timeout in the ceiling")
+				d.refuse(CodeAskedTooMuch, fmt.Sprintf("--timeout asks for %s and the ceiling gives %s (%s)", f.show(float64(asked)), f.show(most), d.capSource("limits."+f.key)), "ask for less, or raise timeout in the ceiling")
 			}
 		}
 		if v > most {
-			causes = append(causes, fmt.Sprintf("%s, cut to %s by %s", f.show(v), f.show(most), cause))
+			causes = append(causes, fmt.Sprintf("%s, cut to %s by %s", f.show(v), f.show(most), d.capSource("limits."+f.key)))
 			v = most
 		}
 		f.set(&d.c.Limits, v)

@@ -27,7 +27,7 @@ type fault struct{ key, msg string }
 // profile that the rule is used in.
 func (r netRule) build(secrets map[string]secret) (contract.NetRule, []fault) {
 	b := ruleBuilder{r: r, out: contract.NetRule{
-		Port: r.Port, Mode: string(r.Mode), API: r.API, Methods: list(r.Methods), Paths: list(r.Paths),
+		Mode: string(r.Mode), API: r.API, Methods: list(r.Methods), Paths: list(r.Paths),
 		Private: r.Private, WebSocket: r.WebSocket, DenyBody: list(r.DenyBody), Coverage: contract.CoverageEnforced,
 	}}
 	if r.Mode == "" {
@@ -96,12 +96,17 @@ func parseUpstream(s string) (string, error) {
 }
 
 func (b *ruleBuilder) port() {
-	switch p := b.r.Port; {
-	case p == 0 && b.out.Mode == contract.RuleGateway:
+	switch {
+	case b.r.Port != nil:
+		b.out.Port = *b.r.Port
+	case b.out.Mode == contract.RuleGateway:
 		b.out.Port = 80
-	case p == 0:
+	default:
 		b.add("port", "is missing: every rule has one, such as port: 443")
-	case p > 65535:
+		return
+	}
+	switch p := b.out.Port; {
+	case p < 1 || p > 65535:
 		b.add("port", "is %d, want 1 to 65535", p)
 	case p == 2375 || p == 2376:
 		b.add("port", "%d is the container engine's, which no run is ever given", p)

@@ -286,6 +286,9 @@ func (v *validator) when(e whenError, keys ...string) {
 	v.problems = append(v.problems, Problem{File: v.doc.name, Line: p.line, Column: p.column, Message: e.msg, Suggestion: e.suggested})
 }
 
+// maxUses bounds the uses and the approvals of one promotion.
+const maxUses = 1000
+
 func (v *validator) promotion() {
 	for kind, a := range v.doc.policy.Promotion {
 		at := func(keys ...string) []string { return append([]string{"promotion", string(kind)}, keys...) }
@@ -295,6 +298,11 @@ func (v *validator) promotion() {
 		}
 		if rank(roles(), string(who.Role)) >= 0 && rank(roles(), string(who.Role)) < rank(roles(), "write") {
 			v.suggest("write", "approvers by role start at write", nil, at("approvers", "role")...)
+		}
+		for key, n := range map[string]*int{"count": a.Count, "uses": a.Uses} {
+			if n != nil && (*n < 1 || *n > maxUses) {
+				v.add("%s is %d, want 1 to %d", []any{key, *n, maxUses}, at(key)...)
+			}
 		}
 		if a.TTL == nil || *a.TTL == 0 {
 			v.add("ttl is missing: an approval of %s ends some time, such as ttl: 30m", []any{kind}, at()...)
