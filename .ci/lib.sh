@@ -3,6 +3,9 @@
 # checkout.
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
+# Where Go's own archive goes; root's PATH under sudo often lacks it.
+PATH=$PATH:/usr/local/go/bin
+
 # tmp is removed when the script ends.
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
