@@ -93,10 +93,15 @@ func (g cgroup) limits() map[string]int64 {
 	if v, ok := g.first("memory.swap.max"); ok {
 		set("memory_swap", v)
 	} else if v, ok := g.first("memory/memory.memsw.limit_in_bytes"); ok {
-		set("memory_swap", v) // version 1 bounds the sum
-		if sum, ok := out["memory_swap"]; ok && sum >= 0 && out["memory"] >= 0 {
-			out["memory_swap"] = sum - out["memory"]
+		set("sum", v) // version 1 bounds both together
+		memory, known := out["memory"]
+		if sum, ok := out["sum"]; ok && known {
+			out["memory_swap"] = -1
+			if sum >= 0 && memory >= 0 {
+				out["memory_swap"] = sum - memory
+			}
 		}
+		delete(out, "sum")
 	}
 	if v, ok := g.first("pids.max", "pids/pids.max"); ok {
 		set("pids", v)

@@ -26,14 +26,18 @@ const noPath = "/countersign-probe-does-not-exist"
 
 // tryCall makes one call of [protocol.Calls] on a thread of its own.
 func tryCall(name, scratch string) error {
-	for _, table := range []map[string]func() error{
-		socketCalls(), spaceCalls(), fileCalls(scratch), processCalls(), kernelCalls(), queueCalls(), archCalls(),
-	} {
+	for _, table := range callTables(scratch) {
 		if try := table[name]; try != nil {
 			return onThread(try)
 		}
 	}
 	return errUnsupported
+}
+
+func callTables(scratch string) []map[string]func() error {
+	return []map[string]func() error{
+		socketCalls(), spaceCalls(), fileCalls(scratch), processCalls(), kernelCalls(), queueCalls(), archCalls(),
+	}
 }
 
 // sys makes a call and gives its error alone.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -69,10 +70,10 @@ func networkAttempts(m protocol.Probe) []protocol.Attempt {
 		}
 	}
 	for _, a := range m.Addresses {
-		tasks = append(tasks,
-			task{"dial", a, func() error { return dial("tcp", a) }},
-			// A datagram socket needs only a route to be connected.
-			task{"dial", "udp/" + a, func() error { return dial("udp", a) }})
+		tasks = append(tasks, task{"dial", a, func() error { return dial("tcp", a) }})
+		if !loopback(a) { // a datagram socket needs only a route to be connected
+			tasks = append(tasks, task{"dial", "udp/" + a, func() error { return dial("udp", a) }})
+		}
 	}
 	attempts := make([]protocol.Attempt, len(tasks))
 	var all sync.WaitGroup
@@ -86,6 +87,11 @@ func networkAttempts(m protocol.Probe) []protocol.Attempt {
 	}
 	all.Wait()
 	return attempts
+}
+
+func loopback(address string) bool {
+	at, err := netip.ParseAddrPort(address)
+	return err == nil && at.Addr().IsLoopback()
 }
 
 func resolveName(name string) error {
@@ -213,7 +219,8 @@ func errnoName(err error) string {
 		if dns.IsTimeout {
 			return "timeout"
 		}
-		return strings.TrimSpace(dns.Err)
+		// A socket's error is text here, with ports that change each time.
+		return strings.TrimSpace(dns.Err[strings.LastIndex(dns.Err, ":")+1:])
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return "ENOENT"
