@@ -20,6 +20,7 @@ import (
 const (
 	lockName    = "lock"
 	socketsName = "s" // short: a socket's path has at most 107 bytes
+	holdName    = "h"
 	scratchName = "scratch"
 	runPattern  = "run_*"
 )
@@ -28,6 +29,7 @@ const (
 type Claim struct {
 	Dir     string // host directory of the run, 0700
 	Sockets string // mounted into the sandbox
+	Hold    string // mounted into the holder alone: the workload must not be able to pose as it
 	Scratch string // bare repository and spools
 	lock    *os.File
 }
@@ -41,7 +43,7 @@ func claim(stateDir, runID string) (*Claim, error) {
 	}
 	defer unlock()
 	c := &Claim{Dir: filepath.Join(stateDir, runID)}
-	c.Sockets, c.Scratch = filepath.Join(c.Dir, socketsName), filepath.Join(c.Dir, scratchName)
+	c.Sockets, c.Hold, c.Scratch = filepath.Join(c.Dir, socketsName), filepath.Join(c.Dir, holdName), filepath.Join(c.Dir, scratchName)
 	if err := os.Mkdir(c.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("claiming run directory: %v", err)
 	}
@@ -52,8 +54,10 @@ func claim(stateDir, runID string) (*Claim, error) {
 	if err == nil {
 		err = os.Mkdir(c.Scratch, 0o700)
 	}
-	if err == nil { // the sandbox's uid passes through this one alone
-		err = errors.Join(os.Mkdir(c.Sockets, 0o755), os.Chmod(c.Sockets, 0o755))
+	for _, dir := range []string{c.Sockets, c.Hold} { // the sandbox's uid passes through these alone
+		if err == nil {
+			err = errors.Join(os.Mkdir(dir, 0o755), os.Chmod(dir, 0o755))
+		}
 	}
 	if err != nil {
 		os.RemoveAll(c.Dir)

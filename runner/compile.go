@@ -79,8 +79,9 @@ func Compile(sealed contract.Sealed, place Placement) (Spec, protocol.Job, error
 }
 
 // HoldSpec is the container that keeps the workspace volume of spec alive while
-// the sandbox itself may die. It holds no job and sees the volume read-only.
-func HoldSpec(spec Spec) Spec {
+// the sandbox itself may die. It holds no job, sees the volume read-only, and
+// its socket is in a directory that the sandbox does not have.
+func HoldSpec(spec Spec, socketDir string) Spec {
 	hold := spec
 	hold.Role = RoleHold
 	hold.Name = spec.Name + "-hold"
@@ -92,6 +93,9 @@ func HoldSpec(spec Spec) Spec {
 			m.ReadOnly, m.Existing = true, true
 			hold.Mounts = append(hold.Mounts, m)
 		case MountBind:
+			if m.Target == protocol.SocketDir {
+				m.Source = socketDir
+			}
 			hold.Mounts = append(hold.Mounts, m)
 		}
 	}

@@ -133,13 +133,16 @@ func TestHoldSpec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hold := HoldSpec(spec)
+	hold := HoldSpec(spec, "/var/lib/countersign/run/h")
 	if hold.Name == spec.Name || hold.Entrypoint[1] != "hold" || hold.Role != RoleHold {
 		t.Errorf("name %s, entrypoint %v, role %s", hold.Name, hold.Entrypoint, hold.Role)
 	}
 	for _, m := range hold.Mounts {
 		if !m.ReadOnly || m.Kind == MountVolume && !m.Existing {
 			t.Errorf("mount of the holder: %+v", m)
+		}
+		if m.Source == place().SocketDir {
+			t.Error("the holder's socket is where the workload can reach it")
 		}
 	}
 	if spec.Mounts[2].ReadOnly || spec.Mounts[2].Existing {

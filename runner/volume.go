@@ -69,7 +69,7 @@ func (r *run) startHolder(ctx context.Context) *holder {
 		defer close(h.ready)
 		ctx, cancel := context.WithTimeout(ctx, startTime)
 		defer cancel()
-		h.err = h.start(ctx, r.s.Engine, HoldSpec(r.spec), filepath.Join(r.claim.Sockets, filepath.Base(protocol.HoldSocket)), r.c.Isolation)
+		h.err = h.start(ctx, r.s.Engine, HoldSpec(r.spec, r.claim.Hold), filepath.Join(r.claim.Hold, filepath.Base(protocol.HoldSocket)), r.c.Isolation)
 	}()
 	return h
 }

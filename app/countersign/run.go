@@ -42,7 +42,7 @@ Ctrl-C ends it at once.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := newLocalRun(cmd, &f)
 			if err != nil {
-				return exitStatus{contract.ExitFailClosed, err}
+				return l.refuse(nil, time.Now(), err)
 			}
 			return l.run(cmd.Context(), args)
 		},
@@ -73,16 +73,17 @@ type localRun struct {
 	result io.Writer // of the JSON object
 }
 
+// newLocalRun returns a localRun that can at least say why it cannot run.
 func newLocalRun(cmd *cobra.Command, f *runFlags) (*localRun, error) {
-	env, err := readEnvironment()
-	if err != nil {
-		return nil, err
-	}
-	l := &localRun{f: f, env: env, stdout: inert(cmd.OutOrStdout()), stderr: inert(cmd.ErrOrStderr()), result: cmd.OutOrStdout()}
+	l := &localRun{f: f, stdout: inert(cmd.OutOrStdout()), stderr: inert(cmd.ErrOrStderr()), result: cmd.OutOrStdout()}
 	if f.json {
 		l.stdout = l.stderr
 	}
-	l.engine, err = docker.New(docker.Config{Host: env.DockerHost, Logger: newLogger(cmd.ErrOrStderr())})
+	var err error
+	if l.env, err = readEnvironment(); err != nil {
+		return l, err
+	}
+	l.engine, err = docker.New(docker.Config{Host: l.env.DockerHost, Logger: newLogger(cmd.ErrOrStderr())})
 	return l, err
 }
 

@@ -178,11 +178,13 @@ func covers(volumes []string, mounts []runner.Mount) (map[string]string, error) 
 	for _, declared := range volumes {
 		target := path.Clean(declared)
 		if faults := checkTarget(target); len(faults) > 0 {
-			return nil, fmt.Errorf("covering the image's volume %q: %w", declared, faults[0])
+			return nil, &runner.Unavailable{What: fmt.Sprintf("the image's volume %q cannot be covered: %v", declared, faults[0]), Hint: "rebuild the image without that VOLUME"}
 		}
 		inside := func(m runner.Mount) bool { return target != m.Target && within(target, m.Target) }
 		if i := slices.IndexFunc(mounts, inside); i >= 0 {
-			return nil, fmt.Errorf("covering the image's volume %s: it lies inside the mount %s: rebuild the image without that VOLUME", target, mounts[i].Target)
+			return nil, &runner.Unavailable{
+				What: fmt.Sprintf("the image's volume %s lies inside the mount %s", target, mounts[i].Target), Hint: "rebuild the image without that VOLUME",
+			}
 		}
 		if slices.ContainsFunc(mounts, func(m runner.Mount) bool { return m.Target == target }) {
 			continue
