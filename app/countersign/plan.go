@@ -140,15 +140,19 @@ func renderPlan(p contract.Plan, digest string) string {
 		}
 	}
 	for _, part := range parts {
-		renderPart(&b, part)
+		at := fmt.Sprintf("%d:%d", part.Line, part.Column)
+		if len(p.Argv) > 0 {
+			at = fmt.Sprintf("argv[%d]", part.Line-1)
+		}
+		renderPart(&b, at, part)
 	}
 	return b.String()
 }
 
 // renderPart shows one thing that a shell text does. Its texts are escaped
 // already.
-func renderPart(b *strings.Builder, part contract.ShellPart) {
-	fmt.Fprintf(b, "%-9s %-12s %s", fmt.Sprintf("%d:%d", part.Line, part.Column), part.Kind, part.Text)
+func renderPart(b *strings.Builder, at string, part contract.ShellPart) {
+	fmt.Fprintf(b, "%-9s %-12s %s", at, part.Kind, part.Text)
 	if part.In != "" {
 		fmt.Fprintf(b, "  [in %s]", part.In)
 	}

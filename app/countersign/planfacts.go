@@ -165,13 +165,15 @@ func (l lookup) interpreters(script string) ([]contract.ResolvedPath, error) {
 		if err != nil || line == "" {
 			return found, err
 		}
-		path, arg, _ := strings.Cut(strings.TrimLeft(line, " \t"), " ")
-		next, err := l.find(path)
+		path, arg := strings.TrimLeft(line, " \t"), ""
+		if i := strings.IndexAny(path, " \t"); i >= 0 {
+			path, arg = path[:i], strings.TrimSpace(path[i:])
+		}
+		next, err := l.find(l.abs(path)) // the kernel does not look at PATH
 		if err != nil {
 			return nil, fmt.Errorf("reading the first line of %s: %w", contract.Escape(script), err)
 		}
 		found = append(found, contract.ResolvedPath{Word: "#!" + line, Path: next})
-		arg = strings.TrimSpace(arg)
 		if filepath.Base(path) == "env" && arg != "" && !strings.ContainsAny(arg, " \t=") && arg[0] != '-' {
 			named, err := l.find(arg)
 			if err != nil {
@@ -201,7 +203,7 @@ func shebang(path string) (string, error) {
 		return "", nil
 	}
 	line, _, _ := strings.Cut(text, "\n")
-	return strings.TrimRight(line, " \t\r"), nil
+	return strings.TrimRight(line, " \t"), nil
 }
 
 // hashFile digests a regular file; it never waits on anything else.

@@ -115,9 +115,16 @@ func (v *verifier) check(name string, err error, good string, args ...any) bool 
 }
 
 // same records that two values agree.
-func (v *verifier) same(name, what string, got, want any) bool {
+func (v *verifier) same(name, what, got, want string) bool {
 	if got != want {
-		return v.add(name, false, "%s is %v, expected %v", what, got, want)
+		return v.add(name, false, "%s is %s, expected %s", what, orNone(got), orNone(want))
 	}
-	return v.add(name, true, "%s is %v", what, got)
+	return v.add(name, true, "%s is %s", what, orNone(got))
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "none"
+	}
+	return s
 }

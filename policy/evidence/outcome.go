@@ -23,7 +23,7 @@ func (v *verifier) ledgerChain() {
 		return
 	}
 	v.records = records
-	if !v.same("ledger head", "its head", head, p.Ledger) {
+	if !v.same("ledger head", "its head", headText(head), headText(p.Ledger)) {
 		return
 	}
 	if len(records) == 0 {
@@ -35,6 +35,10 @@ func (v *verifier) ledgerChain() {
 	v.check("ledger begins", v.admitted(first), "with %s", first.Type)
 	v.check("ledger ends", v.concluded(last), "with %s", last.Type)
 	v.check("ledger between", v.between(), "it agrees with the statement")
+}
+
+func headText(h ledger.Head) string {
+	return fmt.Sprintf("%s after %d records", h.Digest, h.Records)
 }
 
 func (v *verifier) admitted(first ledger.Record) error {

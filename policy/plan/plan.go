@@ -149,6 +149,11 @@ func checkCommand(r Request, f Facts) error {
 			return errors.New("there is no command")
 		}
 		return nil
+	}
+	if err := checkArgv(r.Argv); err != nil {
+		return err
+	}
+	switch {
 	case !path.IsAbs(f.Cwd) || path.Clean(f.Cwd) != f.Cwd:
 		return fmt.Errorf("the directory %q is not absolute and clean", f.Cwd)
 	case !path.IsAbs(f.Interpreter.Path):
@@ -157,7 +162,7 @@ func checkCommand(r Request, f Facts) error {
 	if err := contract.CheckDigest(f.Interpreter.Digest); err != nil {
 		return fmt.Errorf("the program's digest %v", err)
 	}
-	return checkArgv(r.Argv)
+	return nil
 }
 
 func checkArgv(argv []string) error {
