@@ -153,7 +153,7 @@ func (g *facts) readTask(ctx context.Context, f *runFlags, argv []string, now ti
 	}
 	g.task = contract.Task{
 		Schema: contract.SchemaTask, RunID: id, Event: contract.Event{Kind: contract.EventLocal},
-		Repo: contract.Repo{FullName: "local/" + repoName(g.repo)},
+		Repo: contract.Repo{FullName: contract.LocalRepoName(repoDir(g.repo))},
 		Base: contract.Ref{Ref: base, SHA: baseSHA}, Head: contract.Head{SHA: head}, Start: start,
 		Actor:  contract.Person{ID: 0, Login: "local", Role: contract.RoleLocal},
 		Labels: f.labels, Profile: f.profile, Argv: argv, Asked: asked,
@@ -183,24 +183,12 @@ func dirtyDigest(ctx context.Context, repo *workspace.Repo, head string) (string
 	return tree.PatchDigest, nil
 }
 
-// repoName is the last element of the repository's directory in the characters
-// that a repository's name may have.
-func repoName(r *workspace.Repo) string {
-	dir := r.Worktree
-	if dir == "" {
-		dir = strings.TrimSuffix(r.GitDir, ".git")
+// repoDir is the directory that names a repository.
+func repoDir(r *workspace.Repo) string {
+	if r.Worktree != "" {
+		return r.Worktree
 	}
-	name := strings.Map(func(c rune) rune {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_.", c) {
-			return c
-		}
-		return '-'
-	}, filepath.Base(dir))
-	name = strings.Trim(name, "-.")
-	if name == "" {
-		return "repository"
-	}
-	return name[:min(len(name), 100)]
+	return strings.TrimSuffix(r.GitDir, ".git")
 }
 
 func (g *facts) readPolicy(ctx context.Context, f *runFlags) (policy.Input, error) {

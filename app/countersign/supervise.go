@@ -2,7 +2,10 @@ package main
 
 import (
 	"crypto/rand"
+	"fmt"
+	"io"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -31,11 +34,7 @@ func newSuperviseCommand() *cobra.Command {
 			}
 			s := &runner.Supervisor{
 				Engine: engine, StateDir: stateDir, Shim: shim, Now: time.Now, Rand: rand.Reader, Log: log,
-				FailPoint: func(name string) {
-					if name == failPoint {
-						die()
-					}
-				},
+				FailPoint: failAt(failPoint, cmd.ErrOrStderr()),
 			}
 			return runner.ServeOrder(cmd.Context(), s, cmd.InOrStdin(), cmd.OutOrStdout())
 		},
@@ -46,6 +45,21 @@ func newSuperviseCommand() *cobra.Command {
 	fl.StringVar(&host, "docker-host", "", "the engine's address")
 	fl.StringVar(&failPoint, "fail-point", "", "kill this process at the named place")
 	return cmd
+}
+
+// failAt kills this process at the fail point of that name; "stop:NAME" stops
+// it there instead, says so, and leaves the killing to whoever watches.
+func failAt(point string, stderr io.Writer) func(name string) {
+	stop, standing := strings.CutPrefix(point, "stop:")
+	return func(name string) {
+		switch {
+		case standing && name == stop:
+			fmt.Fprintf(stderr, "fail point: process %d stands still at %s\n", os.Getpid(), name)
+			syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		case name == point:
+			die()
+		}
+	}
 }
 
 // die ends the process as kill -9 would: nothing is flushed, nothing deferred.
