@@ -21,6 +21,7 @@ import (
 	"github.com/docker/docker/api/types/filters"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/volume"
+	"golang.org/x/sys/unix"
 
 	"github.com/countersign-dev/countersign/policy/contract"
 	"github.com/countersign-dev/countersign/runner"
@@ -34,8 +35,9 @@ type bench struct {
 	shim   string // directory that holds the test's own PID 1, as "shim"
 	image  string // id of the hostile image
 	dir    string
-	skip   string // why there is no engine to test on
-	broken string // why there is one but no bench
+	lock   *os.File // held while the tests run
+	skip   string   // why there is no engine to test on
+	broken string   // why there is one but no bench
 }
 
 // theBench is set by TestMain before any test runs.
@@ -68,6 +70,15 @@ func setUp() (b bench) {
 	if b.dir, err = os.MkdirTemp("", "cs-docker"); err != nil {
 		return bench{broken: err.Error()}
 	}
+	// The lock by which a run is known to be alive: other packages' tests reap.
+	lock, err := os.Create(filepath.Join(b.dir, "lock"))
+	if err != nil {
+		return bench{broken: err.Error()}
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return bench{broken: err.Error()}
+	}
+	b.lock = lock
 	b.shim = filepath.Join(b.dir, "shim")
 	build := exec.Command("go", "build", "-o", filepath.Join(b.shim, "shim"), "./testdata/inside")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -264,7 +275,7 @@ func newSpec(t *testing.T, b bench) (runner.Spec, string) {
 		Sysctls: map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"},
 		Labels: runner.Labels{
 			runner.LabelManaged: "1", runner.LabelRun: run, runner.LabelDeadline: "4102444800",
-			runner.LabelRunDir: dir, runner.LabelUID: fmt.Sprint(firstUID),
+			runner.LabelRunDir: b.dir, runner.LabelUID: fmt.Sprint(firstUID),
 		},
 	}, dir
 }

@@ -196,27 +196,33 @@ func fill(path string) string {
 	defer os.Remove(path)
 	defer f.Close()
 	total, block := 0, make([]byte, 1<<16)
-	for {
+	for total < 1<<28 {
 		n, err := f.Write(block)
 		total += n
 		if err != nil {
 			return fmt.Sprint(total, " ", result(err))
 		}
 	}
+	return "no bound"
 }
 
 // crowd makes files until it is refused: how many, and the error.
 func crowd(dir string) string {
-	for n := 0; ; n++ {
-		f, err := os.Create(filepath.Join(dir, "f"+strconv.Itoa(n)))
+	made := 0
+	defer func() {
+		for i := range made {
+			os.Remove(filepath.Join(dir, "f"+strconv.Itoa(i)))
+		}
+	}()
+	for made < 10_000 {
+		f, err := os.Create(filepath.Join(dir, "f"+strconv.Itoa(made)))
 		if err != nil {
-			for i := range n {
-				os.Remove(filepath.Join(dir, "f"+strconv.Itoa(i)))
-			}
-			return fmt.Sprint(n, " ", result(err))
+			return fmt.Sprint(made, " ", result(err))
 		}
 		f.Close()
+		made++
 	}
+	return "no bound"
 }
 
 // fork starts at most n children: whether one was refused, and the error.
