@@ -44,6 +44,9 @@ type Matcher struct {
 func Compile(secrets ...Named) (*Matcher, error) {
 	var patterns [][]byte
 	for _, s := range secrets {
+		if s.Secret == nil {
+			return nil, &TooShort{s.Name, 0}
+		}
 		value := bytes.TrimSpace(s.Secret.Reveal())
 		if len(value) < MinSecret {
 			return nil, &TooShort{s.Name, len(value)}

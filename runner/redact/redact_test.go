@@ -128,6 +128,9 @@ func TestCompileRefuses(t *testing.T) {
 			t.Errorf("a secret of %q compiles: %v", s, err)
 		}
 	}
+	if _, err := redact.Compile(redact.Named{Name: "none"}); err == nil {
+		t.Error("a secret without a value compiles")
+	}
 }
 
 func TestOverlap(t *testing.T) {

@@ -22,6 +22,14 @@ var dirtyBounds = Bounds{Entries: 4 << 20, Depth: MaxDepth, Bytes: 1 << 50, File
 // taken as they are.
 func (t *Tree) applyDirty(ctx context.Context, dir string) error {
 	s := t.store
+	given, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if top, err := os.Stat(s.from.Worktree); err != nil || !os.SameFile(given, top) {
+		return fmt.Errorf("it is not the top directory of the repository's checkout (%q)", s.from.Worktree)
+	}
+	dir = s.from.Worktree // without a link as its last part
 	list, err := Walk(ctx, dir, dirtyBounds)
 	if err != nil {
 		return err

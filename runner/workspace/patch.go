@@ -76,8 +76,9 @@ func (s *Store) patch(ctx context.Context, j patchJob, w io.Writer) (*Patch, err
 	defer os.Remove(name)
 	defer f.Close()
 	h := sha256.New()
-	// Renames make a patch short to read, but what git can make of them it
-	// cannot always apply; the proof decides, and whole files always remain.
+	// Renames make a patch short to read, but git does not apply every rename
+	// that it finds (a link that makes room for a directory, say). The proof
+	// decides; without renames nothing of the kind is left.
 	for _, renames := range []string{"-M", "--no-renames"} {
 		if err := errors.Join(f.Truncate(0), seekStart(f)); err != nil {
 			return nil, err
@@ -116,7 +117,7 @@ func seekStart(f *os.File) error {
 }
 
 func diffTree(j patchJob, renames string, format ...string) []string {
-	args := []string{"diff-tree", "-r", renames, "-l1000", "--no-ext-diff", "--no-textconv", "--no-color",
+	args := []string{"diff-tree", "-r", renames, "-l400", "--no-ext-diff", "--no-textconv", "--no-color",
 		"--ignore-submodules=none", "--diff-algorithm=histogram", "--src-prefix=a/", "--dst-prefix=b/", "--no-relative", "-O/dev/null"}
 	return append(append(args, format...), j.baseTree, j.newTree)
 }

@@ -133,6 +133,8 @@ func TestPatch(t *testing.T) {
 		{"file to directory", files{"a": "f:1\n"}, files{"a/b/c": "f:2\n"}, "A a/b/c,D a"},
 		{"directory to file", files{"a/b/c": "f:2\n", "a/d": "f:3\n"}, files{"a": "f:1\n"}, "A a,D a/b/c,D a/d"},
 		{"rename of a link", files{"l": "l:somewhere/far/away"}, files{"m": "l:somewhere/far/away"}, "R l>m"},
+		// git makes a rename of it and then refuses to apply that: the fallback.
+		{"link moves out of a directory's way", files{"a/b": "l:somewhere"}, files{"j": "l:somewhere", "a/b/c": "f:1\n"}, "A a/b/c,A j,D a/b"},
 		{"names with spaces", files{"a b": "f:1\n", " lead": "f:1\n", "trail ": "f:1\n"}, files{"a b": "f:2\n", " lead": "x:1\n", "trail ": "f:"}, "M  lead,M a b,M trail "},
 		{"names with line breaks", files{"a\nb": "f:1\n"}, files{"a\nb": "f:2\n", "c\r\n": "f:1\n", "\n": "f:"}, "A \n,A c\r\n,M a\nb"},
 		{"names with quotes", files{`"q"`: "f:1\n", `back\slash`: "f:1\n", "tab\t": "f:1\n"}, files{`"q"`: "f:2\n", `back\slash`: "x:1\n", "tab\t": "f:3\n"}, "M \"q\",M back\\slash,M tab\t"},

@@ -152,6 +152,8 @@ func TestStartRefuses(t *testing.T) {
 		{"file and directory", workspace.StartOptions{SHA: nested}, "malformed"},
 		{"a branch", workspace.StartOptions{SHA: "main"}, "not a full commit id"},
 		{"no commit", workspace.StartOptions{SHA: strings.Repeat("1", 40)}, "not in the repository"},
+		{"a directory of the checkout", workspace.StartOptions{SHA: resolve(t, r, "HEAD"), Dirty: dir + "/.git"}, "not the top directory"},
+		{"another checkout", workspace.StartOptions{SHA: resolve(t, r, "HEAD"), Dirty: t.TempDir()}, "not the top directory"},
 		{"denying all", workspace.StartOptions{SHA: resolve(t, r, "HEAD"), Deny: []string{"."}}, "denied path"},
 		{"denying outside", workspace.StartOptions{SHA: resolve(t, r, "HEAD"), Deny: []string{"/etc"}}, "denied path"},
 	} {
