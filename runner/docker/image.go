@@ -92,7 +92,10 @@ func checkImage(i image.InspectResponse, spec runner.Spec, platform string) erro
 	replaced := slices.Concat(envKeys(spec.Env), spec.DropEnv)
 	for _, key := range fact.EnvKeys {
 		if key == "" || strings.ContainsAny(key, "\x00\n") {
-			return fmt.Errorf("checking image %s: its environment has an entry without a proper name (%q), which cannot be removed: rebuild the image without it", spec.Image, key)
+			return &runner.Unavailable{
+				What: fmt.Sprintf("the image %s has a variable without a proper name (%q), which cannot be removed", spec.Image, key),
+				Hint: "rebuild the image without it",
+			}
 		}
 		if !slices.Contains(replaced, key) {
 			return fmt.Errorf("checking image %s: its variable %s is neither set nor dropped by the spec", spec.Image, key)
@@ -101,7 +104,10 @@ func checkImage(i image.InspectResponse, spec runner.Spec, platform string) erro
 	if i.Config != nil {
 		for _, key := range ourLabels() {
 			if _, claimed := i.Config.Labels[key]; claimed {
-				return fmt.Errorf("checking image %s: it carries the label %s, by which the containers of runs are told apart: rebuild the image without it", spec.Image, key)
+				return &runner.Unavailable{
+					What: fmt.Sprintf("the image %s carries the label %s, by which the containers of runs are told apart", spec.Image, key),
+					Hint: "rebuild the image without it",
+				}
 			}
 		}
 	}
