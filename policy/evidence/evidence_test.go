@@ -47,6 +47,18 @@ func TestForeignKey(t *testing.T) {
 	}
 }
 
+// TestSignerFileMustBeTheSigner: a trusted key signed, but the bundle names
+// another as its own.
+func TestSignerFileMustBeTheSigner(t *testing.T) {
+	r := newRun(t)
+	_, other := testKey(t, 2)
+	r.files[ledger.FileSigner], _ = ledger.EncodePublicKey(other)
+	_, public := testKey(t, 1)
+	if got := Verify(r.write(), []ed25519.PublicKey{public}); got.Verdict != Failed || failures(got) != "signer" {
+		t.Errorf("%s: %+v", got.Verdict, got.Failures())
+	}
+}
+
 // TestEveryFileIsGuarded flips one bit at many places of every file, cuts it,
 // makes it longer, empties it and removes it.
 func TestEveryFileIsGuarded(t *testing.T) {
@@ -258,6 +270,25 @@ func TestLies(t *testing.T) {
 			r.snapshot.Time = "2026-11-29T01:00:00Z"
 			r.derive()
 		}, "contract in time"},
+		{"a workspace that the policy does not let be written", func(r *run) {
+			r.policy = bytes.Replace(r.policy, []byte("    env:"), []byte("    writable: [/tmp]\n    env:"), 1)
+			r.snapshot.Policy = contract.Source{Status: contract.SourceFound, Ref: "file", Digest: contract.DigestBytes(r.policy)}
+			r.derive()
+		}, "spec and roots"},
+		{"an image that the snapshot saw under another id", func(r *run) {
+			r.pinned()
+			r.spec.Image = digest("9")
+		}, "spec and contract"},
+		{"refused for another reason", func(r *run) {
+			delete(r.snapshot.Images, policy.BuiltinImage)
+			r.contracts, r.spec, r.exit = nil, nil, refused("it was late")
+		}, "derivation"},
+		{"a task in another spelling", func(r *run) {
+			text := append(r.encoded(r.task), '\n')
+			r.files[ledger.FileTask] = text
+			r.snapshot.TaskDigest = contract.DigestBytes(text)
+			r.state = func(p *ledger.Predicate) { p.Task = contract.DigestBytes(text) }
+		}, "task"},
 		{"another signer.pem", func(r *run) {
 			_, other := testKey(r.t, 2)
 			r.files[ledger.FileSigner], _ = ledger.EncodePublicKey(other)
@@ -291,6 +322,16 @@ func refused(why string) ledger.Exit {
 	return ledger.Exit{State: contract.StateRefused, ExitCode: contract.ExitRefused, Reason: "refused: " + why}
 }
 
+// pinned has the policy name its image by manifest digest.
+func (r *run) pinned() {
+	ref := "ci.example.com/team/ci@" + digest("8")
+	r.policy = bytes.Replace(r.policy, []byte(policy.BuiltinImage), []byte(ref), 1)
+	r.snapshot.Policy = contract.Source{Status: contract.SourceFound, Ref: "file", Digest: contract.DigestBytes(r.policy)}
+	r.snapshot.Images = map[string]contract.ImageFact{ref: {ID: digest("4"), RepoDigests: []string{"ci.example.com/team/ci@" + digest("8")}, Platform: "linux/amd64"}}
+	r.derive()
+	r.spec.Image = digest("4")
+}
+
 // TestOtherEndings are bundles of runs that did not complete and verify.
 func TestOtherEndings(t *testing.T) {
 	two := 2
@@ -302,6 +343,7 @@ func TestOtherEndings(t *testing.T) {
 			r.exit = ledger.Exit{State: contract.StateFailed, ExitCode: 2, WorkloadExit: &two, Reason: "exit: the workload exited with 2"}
 			r.records = r.withRecord(ledger.TypeExited, map[string]any{"code": 2})
 		}},
+		{"an image pinned by its manifest", (*run).pinned},
 		{"refused under a contract", func(r *run) { r.spec, r.exit, r.patch = nil, refused("egress is not built yet"), nil }},
 		{"refused without a contract", func(r *run) {
 			delete(r.snapshot.Images, policy.BuiltinImage)
