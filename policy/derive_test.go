@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -369,6 +370,10 @@ func TestDeriveInputsBelongTogether(t *testing.T) {
 			in.Ceiling = mustCeiling(t, "version: 1\n")
 			in.Snapshot.Ceiling = contract.Source{Status: contract.SourceBuiltin, Digest: in.Ceiling.Digest()}
 		}, CodeInputs},
+		{"policy built in, digest of another", func(in *Input) {
+			in.Policy = mustParse(t, builtinPolicy)
+			in.Snapshot.Policy = contract.Source{Status: contract.SourceBuiltin, Digest: digestA}
+		}, CodeInputs},
 		{"fields that no task has", func(in *Input) { in.Task.RunID = "x" }, CodeTask},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -391,6 +396,36 @@ func TestDeriveInputsBelongTogether(t *testing.T) {
 			t.Errorf("got %v, want the refusal %s", d.Refusal, CodeInputs)
 		}
 	})
+}
+
+// TestConditionsAreBounded gives a condition more work than it may do.
+func TestConditionsAreBounded(t *testing.T) {
+	p := "version: 1\nprofiles: {a: {image: ci}}\nrules: [{when: 'paths.all(p, paths.all(q, p != q || p == q))', profile: a}]\n"
+	few := testCase{Paths: []string{"a", "b"}}
+	if d := Derive(input(t, p, "", few, nil)); d.Refusal != nil {
+		t.Errorf("two paths are too many: %v", d.Refusal)
+	}
+	many := testCase{}
+	for i := range 2000 {
+		many.Paths = append(many.Paths, fmt.Sprint("f", i))
+	}
+	if d := Derive(input(t, p, "", many, nil)); d.Refusal == nil || d.Refusal.Code != CodeCondition {
+		t.Errorf("got %v, want the refusal %s", d.Refusal, CodeCondition)
+	}
+}
+
+// TestExplainShowsNoControlCharacters plants them in everything a stranger
+// chooses.
+func TestExplainShowsNoControlCharacters(t *testing.T) {
+	d := Derivation{Reasons: []Reason{{"argv", "a\x1b[2Jb\u202ec", []string{"x\ny"}}}, Refusal: &Refusal{CodeNoRule, "m\r", "h\u200b"}}
+	for _, r := range strings.ReplaceAll(Explain(d), "\n", "") {
+		if r < 0x20 || r == 0x202e || r == 0x200b {
+			t.Errorf("%U reaches the terminal:\n%q", r, Explain(d))
+		}
+	}
+	if got := strings.Count(Explain(d), "\n"); got != 4 {
+		t.Errorf("%d lines, want 4: a value drew a line of its own", got)
+	}
 }
 
 // TestDeriveForkIsBare wants of the built-in fork profile what DESIGN §4 says:

@@ -24,7 +24,7 @@ func TestParseDenies(t *testing.T) {
 		{"unknown key", head + "ruls: []\n", `p:4:1: unknown key "ruls" (did you mean "rules"?)`},
 		{"unknown key in a profile", inProfile("limts: {}"), `p:6:5: unknown key "limts" in a (did you mean "limits"?)`},
 		{"unknown key in limits", inProfile("limits: {memroy: 4GiB}"), `p:6:14: unknown key "memroy" in limits (did you mean "memory"?)`},
-		{"ceiling key in a policy", head + "isolation_min: runc\n", `p:4:1: unknown key "isolation_min"`},
+		{"ceiling key in a policy", head + "isolation_min: runc\n", `p:4:1: unknown key "isolation_min": only a ceiling has it`},
 		{"duplicate key", head + "default: a\n", `p:4:1: key "default" stands here twice; the first is on line 2`},
 		{"duplicate deep key", inProfile("env: {A: x, A: y}"), `p:6:17: key "A" stands here twice; the first is on line 6`},
 		{"duplicate in other quotes", inProfile("env: {A: x, \"A\": y}"), `p:6:17: key "A" stands here twice`},
@@ -231,7 +231,7 @@ func TestParseCeiling(t *testing.T) {
 		{"least", "version: 1\n", ""},
 		{"every key", "version: 1\ndefault: m\nprofiles: {m: {network: {allow: [{host: a.example.com, port: 443}]}, tools: [x], limits: {cpu: 1}, outputs: {push: never}}}\n" +
 			"protected_refs: [release/1]\npromotable: [network]\nprivate: true\nallow_secrets: ['vault://ci/*']\nallow_workflows: [{job_workflow_ref: a/b/.github/workflows/c.yml@refs/heads/main, sha: " + strings.Repeat("c", 40) + "}]\nisolation_min: runsc\nci: trusted\n", ""},
-		{"rules", "version: 1\nrules: []\n", `c:2:1: unknown key "rules"`},
+		{"rules", "version: 1\nrules: []\n", `c:2:1: unknown key "rules": a ceiling chooses nothing`},
 		{"image", "version: 1\nprofiles: {a: {image: ci}}\n", `unknown key "image"`},
 		{"all", "version: 1\nprofiles: {a: {network: {allow: all}}}\n", `allow is a list, or the word any; "all" is neither (did you mean "any"?)`},
 		{"private entry", "version: 1\nprofiles: {a: {network: {allow: [{host: a.b.example, port: 443, private: true}]}}}\n", "the ceiling's own private is not"},

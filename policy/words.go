@@ -102,8 +102,10 @@ func sorted(words []string) []string {
 	return words
 }
 
-// foreignKeys are keys that people know from other tools, and why they are not
-// here.
+const onlyCeiling = "only a ceiling has it at its top; a policy cannot set its own maximum"
+
+// foreignKeys are keys that people know from other tools or from the other kind
+// of document, and why they are not here.
 func foreignKeys() map[string]string {
 	return map[string]string{
 		"mounts":       "a run sees no directory of the host; the workspace is the commit's tree",
@@ -116,7 +118,12 @@ func foreignKeys() map[string]string {
 		"network_mode": "a run has no interface; write network: {allow: [...]}",
 		"user":         "every run has a user id of its own, chosen by the runner",
 		"entrypoint":   "the image's entrypoint takes no part; the command comes with the task",
-		"<<":           "write the keys out, or use extends",
+		"rules":        "a ceiling chooses nothing; rules stand in the policy",
+		"promotion":    "who approves stands in the policy; a ceiling lists kinds in promotable",
+
+		"protected_refs": onlyCeiling, "promotable": onlyCeiling, "private": onlyCeiling, "allow_secrets": onlyCeiling,
+		"allow_workflows": onlyCeiling, "isolation_min": onlyCeiling, "ci": onlyCeiling,
+		"<<": "write the keys out, or use extends",
 	}
 }
 
