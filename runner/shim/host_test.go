@@ -3,6 +3,7 @@ package shim_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -138,6 +139,19 @@ func (h *host) expect(kind protocol.Kind, v any) {
 	}
 }
 
+// threads counts the tasks of PID 1, the only child of unshare.
+func (h *host) threads() int {
+	h.t.Helper()
+	pid := h.cmd.Process.Pid
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	need(h.t, err == nil, "the kernel's lists of children")
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%s/task", strings.TrimSpace(string(children))))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return len(tasks)
+}
+
 // job is one with a shell's environment and no other.
 func job(argv ...string) protocol.Job {
 	return protocol.Job{
@@ -189,7 +203,7 @@ func (h *host) finish(on map[string]func()) *result {
 			}
 			r.out[stream].Write(data)
 			for word, do := range on {
-				if strings.Contains(r.stdout(), word) {
+				if strings.Contains(r.stdout(), word) { // only while there is something to wait for
 					delete(on, word)
 					do()
 				}

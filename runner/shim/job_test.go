@@ -1,7 +1,9 @@
 package shim_test
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,7 +84,7 @@ echo "umask: $(umask)"
 echo "oom: $(cat /proc/$$/oom_score_adj)"
 echo "init oom: $(cat /proc/1/oom_score_adj)"
 set -- $(cat /proc/$$/stat); echo "session: $(( $6 == $$ )) group: $(( $5 == $$ )) tty: $7"
-printf 'fds:'; ls /proc/$$/fd | tr '\n' ' '; echo
+ls -x -w 80 /proc/$$/fd
 grep -E '^Sig(Ign|Blk)' /proc/$$/status
 read line && echo "input: $line"
 echo to stderr >&2`)
@@ -97,7 +99,7 @@ echo to stderr >&2`)
 		"oom: 1000\n",
 		"init oom: 0\n",
 		"session: 1 group: 1 tty: 0\n",
-		"fds:0 1 2 \n",
+		"0  1  2\n",
 		"SigBlk:\t0000000000000000\n",
 		"SigIgn:\t0000000000000000\n",
 	} {
@@ -147,21 +149,29 @@ func TestNothingOutlivesAWorkload(t *testing.T) {
 	}
 }
 
-// A daemon may hold its output open by passing it on; the end is seen anyway.
+// A descriptor that was passed out of the sandbox keeps the output's pipe open
+// for as long as the receiver likes; the end is seen anyway.
 func TestOutputPassedAway(t *testing.T) {
 	python := "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {
 		need(t, false, python)
 	}
 	h := start(t, "init")
+	outside := filepath.Join(t.TempDir(), "outside.sock")
+	l, err := net.Listen("unix", outside) // accepts by its backlog and never reads
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
 	r := h.run(job(python, "-c", `
 import socket, array, sys
-a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
-a.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [1, a.fileno(), b.fileno()]))])
-print("passed", flush=True)
-`), nil)
-	if r.Code != 0 || r.stdout() != "passed\n" {
-		t.Errorf("%+v, stdout %q, stderr %q", r.Exited, r.stdout(), r.stderr())
+s = socket.socket(socket.AF_UNIX)
+s.connect(sys.argv[1])
+s.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [1]))])
+print("passed" * 5000, flush=True)
+`, outside), nil)
+	if r.Code != 0 || r.stdout() != strings.Repeat("passed", 5000)+"\n" {
+		t.Errorf("%+v, %d bytes of stdout, stderr %q", r.Exited, len(r.stdout()), r.stderr())
 	}
 	h.bye(0)
 }
@@ -307,7 +317,9 @@ func TestForkBomb(t *testing.T) {
 	group, err := pidsGroup(t, 100)
 	need(t, err == nil, fmt.Sprintf("a pids cgroup (%v)", err))
 	h := start(t, "init", "/bin/sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, group)
-	j := sh(`trap '' TERM; b() { b & b & while :; do sleep 1 || :; done; }; echo ready; b 2>/dev/null`)
+	// A dash that cannot fork exits; those that could wait on a FIFO for good.
+	j := sh(`mkfifo $F; trap '' TERM; b() { b & b & : <$F; }; b 2>/dev/null & : <$F`)
+	j.Env = append(j.Env, "F="+filepath.Join(t.TempDir(), "fifo"))
 	j.Stop = protocol.StopRule{TimeoutSec: 2, GraceSec: 1}
 	r := h.run(j, nil)
 	if !r.TimedOut || r.Killed < 50 {
@@ -320,18 +332,93 @@ func TestForkBomb(t *testing.T) {
 	h.bye(r.Code)
 }
 
-// pidsGroup makes a cgroup with a bound on tasks, in either version.
-func pidsGroup(t *testing.T, limit int) (string, error) {
-	var last error
-	for _, root := range []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup"} {
-		dir := filepath.Join(root, fmt.Sprintf("countersign-test-%d", os.Getpid()))
-		if last = os.Mkdir(dir, 0o755); last != nil {
+// Once a workload runs the shim needs no new thread, however little room the
+// sandbox's bound on tasks leaves.
+func TestNoNewThreads(t *testing.T) {
+	group, err := pidsGroup(t, 100)
+	need(t, err == nil, fmt.Sprintf("a pids cgroup (%v)", err))
+	bound := func(n string) func() {
+		return func() {
+			if err := os.WriteFile(filepath.Join(group, "pids.max"), []byte(n), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	h := start(t, "init", "/bin/sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, group)
+	if n := h.threads(); n < 10 { // four or five of Go's own, and the spare ones
+		t.Errorf("the shim has only %d threads before a workload runs", n)
+	}
+	j := sh(`yes >&2 & trap 'echo stopping' TERM; echo ready; while :; do echo xxxxxxxxxxxxxxxxxxxxxxxx; done`)
+	j.Stop = protocol.StopRule{TimeoutSec: 40, GraceSec: 1}
+	r := h.run(j, map[string]func(){
+		"ready": func() {
+			bound("1")()
+			for range 200 {
+				h.send(protocol.KindStop, protocol.Stop{GraceSec: 1})
+			}
+		},
+	})
+	if r.Code != 137 {
+		t.Errorf("exited %+v", r.Exited)
+	}
+	if n := h.threads(); n > protocol.ShimPids {
+		t.Errorf("the shim had %d threads in the end, want at most %d", n, protocol.ShimPids)
+	}
+	bound("100")()
+	h.alone()
+	h.bye(137)
+}
+
+// When memory runs out a workload's process dies and the shim reports it.
+func TestOutOfMemory(t *testing.T) {
+	group, err := newGroup(t, "memory", map[string]string{
+		"memory.limit_in_bytes": "67108864", "memory.max": "67108864", "memory.swap.max": "0", "memory.swappiness": "0",
+	})
+	need(t, err == nil, fmt.Sprintf("a memory cgroup (%v)", err))
+	h := start(t, "init", "/bin/sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, group)
+	r := h.run(sh(`head -c 300000000 /dev/zero | tail -c 300000000 | wc -c; echo on`), nil)
+	if r.Code != 0 || r.stdout() != "0\non\n" {
+		t.Errorf("a child: exited %+v, stdout %q", r.Exited, r.stdout())
+	}
+	h.alone()
+	h.bye(0)
+
+	h = start(t, "init", "/bin/sh", "-c", `echo $$ > "$0/cgroup.procs" && exec "$@"`, group)
+	j := sh(`mkfifo $F; head -c 300000000 /dev/zero >$F & exec tail -c 300000000 $F`)
+	j.Env = append(j.Env, "F="+filepath.Join(t.TempDir(), "fifo"))
+	r = h.run(j, nil)
+	if r.Code != 137 || r.Signal != 9 {
+		t.Errorf("the main process: exited %+v", r.Exited)
+	}
+	h.bye(137)
+}
+
+// newGroup makes a cgroup in either version and sets those of the files that
+// the version has; at least one must take its value.
+func newGroup(t *testing.T, controller string, files map[string]string) (string, error) {
+	last := errors.New("no file could be set")
+	for _, root := range []string{"/sys/fs/cgroup/" + controller, "/sys/fs/cgroup"} {
+		dir := filepath.Join(root, fmt.Sprintf("countersign-test-%s-%d", controller, os.Getpid()))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			last = err
 			continue
 		}
 		t.Cleanup(func() { os.Remove(dir) })
-		if last = os.WriteFile(filepath.Join(dir, "pids.max"), fmt.Append(nil, limit), 0); last == nil {
+		set := false
+		for name, value := range files {
+			if f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY, 0); err == nil {
+				_, err = f.WriteString(value)
+				set = set || err == nil
+				f.Close()
+			}
+		}
+		if set {
 			return dir, nil
 		}
 	}
 	return "", last
+}
+
+func pidsGroup(t *testing.T, limit int) (string, error) {
+	return newGroup(t, "pids", map[string]string{"pids.max": fmt.Sprint(limit)})
 }

@@ -64,12 +64,14 @@ func runChild(p program, input []byte, score *oomScore) (out, fault []byte, err 
 
 	p.files = [3]*os.File{inR, outW, errW}
 	procs, err := spawn(p, score)
+	for _, f := range p.files { // the child's own, whether it lives or not
+		f.Close()
+	}
 	if err != nil {
 		outR.Close()
 		errR.Close()
 		return nil, nil, fmt.Errorf("starting the probe: %v", err)
 	}
-	inR.Close()
 	go func() {
 		_, _ = inW.Write(input) // a child that does not read it ends without an answer
 		inW.Close()
