@@ -78,7 +78,7 @@ func TestOpenRefusesForeignKeys(t *testing.T) {
 func TestEveryFlippedBitOfTheEnvelopeIsFound(t *testing.T) {
 	key, public := testKey(t, 1)
 	good := signed(t, key)
-	for i := 0; i < len(good)*8; i += 3 { // every byte, and every bit of it somewhere
+	for i := 0; i < len(good)*8; i += 7 { // every byte, and every bit of it somewhere
 		flipped := bytes.Clone(good)
 		flipped[i/8] ^= 1 << (i % 8)
 		if _, _, err := OpenEnvelope(flipped, []ed25519.PublicKey{public}); err == nil {
