@@ -19,9 +19,13 @@ import (
 // and inodes; so what comes in has no other bound than the volume. What goes out
 // is bounded by what the host asks for.
 
-// load receives the start tree, or checks the one that the host placed.
-func load(ctx context.Context, c *protocol.Conn, m protocol.Load) (protocol.Loaded, error) {
-	err := owned(m.Dir)
+// load receives the start tree, or checks the one that the host placed. A
+// stream is read to its end in any case, also when it is refused beforehand.
+func load(ctx context.Context, c *protocol.Conn, m protocol.Load, refused error) (protocol.Loaded, error) {
+	err := refused
+	if err == nil {
+		err = owned(m.Dir)
+	}
 	if !m.Stream {
 		return protocol.Loaded{}, err
 	}

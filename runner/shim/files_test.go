@@ -156,6 +156,18 @@ func TestLoadFails(t *testing.T) {
 		}
 	}
 	h.bye(0)
+
+	h = start(t, "init")
+	h.send(protocol.KindLoad, protocol.Load{Dir: dir})
+	h.expect(protocol.KindLoaded, &protocol.Loaded{})
+	h.send(protocol.KindLoad, protocol.Load{Dir: dir, Stream: true})
+	if err := h.conn.WriteStream().Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.conn.Expect(protocol.KindLoaded, &protocol.Loaded{}); err == nil || !strings.Contains(err.Error(), "loaded once") {
+		t.Errorf("loading twice: %v", err)
+	}
+	h.bye(0)
 }
 
 func TestCaptureFails(t *testing.T) {

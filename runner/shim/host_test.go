@@ -87,7 +87,12 @@ func start(t *testing.T, verb string, before ...string) *host {
 	need(t, err == nil, "unshare, from util-linux")
 	shim := binary(t)
 
-	socket := filepath.Join(t.TempDir(), "c.sock")
+	dir, err := os.MkdirTemp("", "cs-shim") // not t.TempDir: a socket's path has 108 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "c.sock")
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
@@ -203,7 +208,7 @@ func (h *host) finish(on map[string]func()) *result {
 			}
 			r.out[stream].Write(data)
 			for word, do := range on {
-				if strings.Contains(r.stdout(), word) { // only while there is something to wait for
+				if strings.Contains(r.stdout(), word) {
 					delete(on, word)
 					do()
 				}

@@ -107,9 +107,6 @@ type session struct {
 	code    int // written before ended, read after it
 }
 
-// errOrder says that the host sent a message where it does not belong.
-var errOrder = errors.New("not now")
-
 // serve answers until Bye (nil) or a fault of the connection.
 func (s *session) serve() error {
 	for {
@@ -140,10 +137,11 @@ func (s *session) answer(kind protocol.Kind, payload []byte) error {
 	case protocol.KindLoad:
 		var m protocol.Load
 		return reply(s.conn, kind, payload, &m, protocol.KindLoaded, func() (any, error) {
+			var refused error
 			if s.started || s.dir != "" {
-				return nil, errOrder
+				refused = errors.New("a sandbox is loaded once, before its job")
 			}
-			got, err := load(ctx, s.conn, m)
+			got, err := load(ctx, s.conn, m, refused)
 			if err == nil {
 				s.dir = m.Dir
 			}
@@ -153,7 +151,7 @@ func (s *session) answer(kind protocol.Kind, payload []byte) error {
 		var m protocol.Probe
 		return reply(s.conn, kind, payload, &m, protocol.KindProbed, func() (any, error) {
 			if s.running() {
-				return nil, errOrder
+				return nil, errors.New("a probe was asked for while a workload runs")
 			}
 			return runProbe(m, s.cfg.Executable, s.cfg.Environ, s.score)
 		})

@@ -393,6 +393,29 @@ func TestOutOfMemory(t *testing.T) {
 	h.bye(137)
 }
 
+func TestWorkspaceFull(t *testing.T) {
+	for name, c := range map[string]struct {
+		script string
+		full   bool
+	}{
+		"room left":      {`mount -t tmpfs -o size=64k none $D && echo x >$D/f`, false},
+		"no block left":  {`mount -t tmpfs -o size=64k none $D && { head -c 100000 /dev/zero >$D/f; true; }`, true},
+		"no inode left":  {`mount -t tmpfs -o nr_inodes=2 none $D && : >$D/f`, true},
+		"full and freed": {`mount -t tmpfs -o size=64k none $D && { head -c 100000 /dev/zero >$D/f; : >$D/f; }`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := start(t, "init") // in a mount name space of its own
+			j := sh(c.script)
+			j.Cwd = t.TempDir()
+			j.Env = append(j.Env, "D="+j.Cwd)
+			if r := h.run(j, nil); r.Code != 0 || r.WorkspaceFull != c.full {
+				t.Errorf("exited %+v, want full %v; stderr %q", r.Exited, c.full, r.stderr())
+			}
+			h.bye(0)
+		})
+	}
+}
+
 // newGroup makes a cgroup in either version and sets those of the files that
 // the version has; at least one must take its value.
 func newGroup(t *testing.T, controller string, files map[string]string) (string, error) {

@@ -181,9 +181,8 @@ type Probe struct {
 // "empty" when a read or listing succeeded and held nothing (a masked path),
 // "timeout" when its bound passed, else the errno's name, such as "EPERM", or
 // the error's text. Attempts hold more than was asked for: every call of
-// [Calls]; "dial" of each
-// address but loopback over UDP as "udp/host:port"; each name on
-// ports 80 and 443; "create" in every mount point that was not named.
+// [Calls]; "dial" of each address but loopback over UDP as "udp/host:port"; each
+// name on ports 80 and 443; "create" in every mount point that was not named.
 type Probed struct {
 	Stage    string            `json:"stage"`
 	Attempts []Attempt         `json:"attempts"`
