@@ -23,7 +23,7 @@ func owner() int {
 
 func newRoot(t testing.TB, uid int) string {
 	// Not t.TempDir: its parents are closed to other users.
-	root, err := os.MkdirTemp("/var/tmp", "workspace-")
+	root, err := os.MkdirTemp("", "workspace-")
 	if err != nil {
 		t.Fatal(err)
 	}
