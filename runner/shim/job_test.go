@@ -85,7 +85,7 @@ echo "oom: $(cat /proc/$$/oom_score_adj)"
 echo "init oom: $(cat /proc/1/oom_score_adj)"
 set -- $(cat /proc/$$/stat); echo "session: $(( $6 == $$ )) group: $(( $5 == $$ )) tty: $7"
 ls -x -w 80 /proc/$$/fd
-grep -E '^Sig(Ign|Blk)' /proc/$$/status
+grep -E '^Sig(Ign|Blk)' /proc/self/status
 read line && echo "input: $line"
 echo to stderr >&2`)
 	j.Cwd = dir
