@@ -124,7 +124,7 @@ func checkImage(want contract.Image, have contract.ImageFact) error {
 }
 
 func dropEnv(keys []string) []string {
-	var drop []string
+	drop := []string{}
 	for _, k := range keys {
 		if k != "PATH" && k != "HOME" { // ours replace these two
 			drop = append(drop, k)
@@ -180,7 +180,7 @@ func mounts(c contract.Contract, place Placement) []Mount {
 			Bytes: c.Limits.DiskMB * mib, Inodes: c.Limits.Files, Mode: "0700", Exec: true, Owned: true,
 		},
 		{Kind: MountTmpfs, Target: HomeDir, Bytes: c.Limits.HomeMB * mib, Inodes: inodes(c.Limits.HomeMB), Mode: "0700", Exec: true, Owned: true},
-		{Kind: MountTmpfs, Target: TmpDir, Bytes: c.Limits.TmpMB * mib, Inodes: inodes(c.Limits.TmpMB), Mode: "1777", Exec: true},
+		{Kind: MountTmpfs, Target: TmpDir, Bytes: c.Limits.TmpMB * mib, Inodes: inodes(c.Limits.TmpMB), Mode: "1777", Exec: true, Owned: true},
 	}
 }
 

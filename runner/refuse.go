@@ -7,15 +7,15 @@ import (
 	"github.com/countersign-dev/countersign/policy/ledger"
 )
 
-// Refuse leaves the evidence of a task that was refused before it had a
-// contract: what was read, and why not. Nothing was made and nothing ran, so it
-// needs no process of its own.
-func Refuse(order Order, task contract.Task, snapshotDigest string, reason string, now func() time.Time) (Report, error) {
+// Refuse leaves the evidence of a task that got no contract: what was read, and
+// why it ended there. why holds a refusal or a fault. Nothing was made and
+// nothing ran, so it needs no process of its own.
+func Refuse(order Order, task contract.Task, why Observed, now func() time.Time) (Report, error) {
 	bundle, err := CreateBundle(order.Evidence, task.RunID, task.Tenant, now)
 	if err != nil {
 		return Report{}, err
 	}
-	out := Conclude(Observed{Refused: []string{reason}})
+	out := Conclude(why)
 	out.RunID, out.Evidence, out.Promotions = task.RunID, order.Evidence, []contract.PromotionRef{}
 	bundle.WriteInputs(order.Inputs, nil)
 	bundle.Ensure(ledger.FileOutput)
@@ -23,7 +23,8 @@ func Refuse(order Order, task contract.Task, snapshotDigest string, reason strin
 	exit := exitOf(out)
 	bundle.Record(ledger.TypeConcluded, exit)
 	statement, err := bundle.Finish(ledger.Predicate{
-		RunID: task.RunID, Tenant: task.Tenant, Task: contract.DigestBytes(order.Inputs.Task), Snapshot: snapshotDigest,
+		RunID: task.RunID, Tenant: task.Tenant,
+		Task: contract.DigestBytes(order.Inputs.Task), Snapshot: contract.DigestBytes(order.Inputs.Snapshot),
 		Exit: exit, Builder: order.Builder,
 	})
 	return Report{Outcome: out, Statement: statement}, err

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -49,20 +48,13 @@ func printContract(cmd *cobra.Command, f *runFlags, argv []string, explain bool)
 	}
 	g, err := gather(cmd.Context(), f, argv, engine, time.Now())
 	if err != nil {
-		if errors.As(err, new(refusal)) {
-			return exitStatus{contract.ExitRefused, err}
-		}
 		return exitStatus{contract.ExitFailClosed, err}
 	}
 	if explain {
 		fmt.Fprint(cmd.OutOrStdout(), policy.Explain(g.derivation))
 	}
-	if r := g.derivation.Refusal; r != nil {
-		code := contract.ExitRefused
-		if r.Code == policy.CodeImageMissing {
-			code = contract.ExitFailClosed
-		}
-		return exitStatus{code, r}
+	if g.refused != nil {
+		return exitStatus{g.code(), g.refused}
 	}
 	sealed, err := contract.Seal(g.derivation.Contract)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -99,6 +100,9 @@ type facts struct {
 	ceiling    []byte
 	derivation policy.Derivation
 	inputs     runner.Inputs
+	// refused is why there is no contract: the policy or ceiling is not valid,
+	// or the derivation's *policy.Refusal.
+	refused error
 }
 
 // gather reads the facts for flags and argv, and derives the contract.
@@ -114,10 +118,12 @@ func gather(ctx context.Context, f *runFlags, argv []string, engine *docker.Engi
 	if err != nil {
 		return nil, err
 	}
-	if err := g.readSnapshot(ctx, &in, engine, now); err != nil {
-		return nil, err
+	if err := g.readSnapshot(ctx, &in, engine, now); err != nil || g.refused != nil {
+		return g, err
 	}
-	g.derivation = policy.Derive(in)
+	if g.derivation = policy.Derive(in); g.derivation.Refusal != nil {
+		g.refused = g.derivation.Refusal
+	}
 	return g, nil
 }
 
@@ -156,7 +162,7 @@ func (g *facts) readTask(ctx context.Context, f *runFlags, argv []string, now ti
 		Repo: contract.Repo{FullName: contract.LocalRepoName(repoDir(g.repo))},
 		Base: contract.Ref{Ref: base, SHA: baseSHA}, Head: contract.Head{SHA: head}, Start: start,
 		Actor:  contract.Person{ID: 0, Login: "local", Role: contract.RoleLocal},
-		Labels: f.labels, Profile: f.profile, Argv: argv, Asked: asked,
+		Labels: sortedSet(f.labels), Profile: f.profile, Argv: argv, Asked: asked,
 	}
 	if err := contract.Validate(g.task); err != nil {
 		return err
@@ -183,6 +189,11 @@ func dirtyDigest(ctx context.Context, repo *workspace.Repo, head string) (string
 	return tree.PatchDigest, nil
 }
 
+// sortedSet is a list as documents hold it.
+func sortedSet(list []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(list)))
+}
+
 // repoDir is the directory that names a repository.
 func repoDir(r *workspace.Repo) string {
 	if r.Worktree != "" {
@@ -199,7 +210,7 @@ func (g *facts) readPolicy(ctx context.Context, f *runFlags) (policy.Input, erro
 		return in, err
 	}
 	if in.Policy, err = policy.Parse(name, g.policyText); err != nil {
-		return in, refusal{fmt.Errorf("the policy is not valid:\n%w", err)}
+		g.refused = fmt.Errorf("the policy is not valid:\n%w", err)
 	}
 	ceilingName := "built-in ceiling"
 	g.ceiling, g.snapshot.Ceiling = policy.BuiltinLocalCeiling(), contract.Source{Status: contract.SourceBuiltin, Ref: "builtin"}
@@ -212,15 +223,10 @@ func (g *facts) readPolicy(ctx context.Context, f *runFlags) (policy.Input, erro
 	}
 	g.snapshot.Ceiling.Digest = contract.DigestBytes(g.ceiling)
 	if in.Ceiling, err = policy.ParseCeiling(ceilingName, g.ceiling); err != nil {
-		return in, refusal{fmt.Errorf("the ceiling is not valid:\n%w", err)}
+		g.refused = fmt.Errorf("the ceiling is not valid:\n%w", err)
 	}
 	return in, nil
 }
-
-// refusal is an error that ends a run at admission.
-type refusal struct{ error }
-
-func (r refusal) Unwrap() error { return r.error }
 
 // findPolicy reads --policy, else the file on the default branch, else the
 // built-in policy, and returns a name for errors.
@@ -264,6 +270,25 @@ func readBounded(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
+// imageRefs are the images that the decision may need; none without a valid
+// policy.
+func (g *facts) imageRefs(in policy.Input) []string {
+	if g.refused != nil {
+		return nil
+	}
+	return policy.ImageRefs(in)
+}
+
+// code is the exit status of a run that got no contract: what the machine
+// lacks is 125, what the policy does not allow is 126.
+func (g *facts) code() int {
+	var r *policy.Refusal
+	if errors.As(g.refused, &r) && r.Code == policy.CodeImageMissing {
+		return contract.ExitFailClosed
+	}
+	return contract.ExitRefused
+}
+
 // readSnapshot asks the engine for the images that the decision may need, and
 // fixes the snapshot.
 func (g *facts) readSnapshot(ctx context.Context, in *policy.Input, engine *docker.Engine, now time.Time) error {
@@ -274,7 +299,7 @@ func (g *facts) readSnapshot(ctx context.Context, in *policy.Input, engine *dock
 	g.snapshot.Time = now.UTC().Format(time.RFC3339)
 	g.snapshot.TaskDigest = contract.DigestBytes(task)
 	g.snapshot.Images = map[string]contract.ImageFact{}
-	for _, ref := range policy.ImageRefs(*in) {
+	for _, ref := range g.imageRefs(*in) {
 		fact, err := engine.Image(ctx, ref)
 		if err != nil {
 			return err

@@ -143,6 +143,13 @@ func TestNoSandbox(t *testing.T) {
 			if r.outcome.WorkloadExit != nil {
 				t.Error("something ran")
 			}
+			if r.outcome.Evidence != "" {
+				if v := here.exec("verify", r.outcome.Evidence); v.code != 0 {
+					t.Errorf("its evidence does not verify:\n%s", v.stdout)
+				}
+			} else if tt.exit == 126 {
+				t.Error("a refusal left no evidence")
+			}
 			if left := leftovers(t); len(left) > 0 {
 				t.Errorf("left behind: %v", left)
 			}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/countersign-dev/countersign/policy"
 	"github.com/countersign-dev/countersign/policy/contract"
 	"github.com/countersign-dev/countersign/policy/ledger"
 	"github.com/countersign-dev/countersign/runner"
@@ -42,7 +41,7 @@ Ctrl-C ends it at once.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := newLocalRun(cmd, &f)
 			if err != nil {
-				return l.refuse(nil, time.Now(), err)
+				return l.finish(failClosed("", runner.ReasonUnavailable, err))
 			}
 			return l.run(cmd.Context(), args)
 		},
@@ -92,34 +91,26 @@ func (l *localRun) run(ctx context.Context, argv []string) error {
 	begun := time.Now()
 	g, err := gather(ctx, l.f, argv, l.engine, begun)
 	if err != nil {
-		return l.refuse(nil, begun, err)
+		return l.finish(failClosed("", runner.ReasonUnavailable, err))
 	}
-	if g.derivation.Refusal != nil {
-		return l.refuse(g, begun, g.derivation.Refusal)
-	}
-	sealed, err := contract.Seal(g.derivation.Contract)
-	if err != nil {
-		return l.refuse(g, begun, refusal{err})
-	}
-	out, err := l.perform(ctx, g, sealed)
+	out, err := l.decide(ctx, g)
 	if err != nil {
 		out = failClosed(g.task.RunID, runner.ReasonUnavailable, err)
-		out.ContractDigest = sealed.Digest()
 	}
 	out.DurationMS = time.Since(begun).Milliseconds()
 	return l.finish(out)
 }
 
-// perform launches the supervising process and signs what it states.
-func (l *localRun) perform(ctx context.Context, g *facts, sealed contract.Sealed) (contract.Outcome, error) {
+// decide seals the contract and has it performed, or leaves the evidence of
+// why there is none.
+func (l *localRun) decide(ctx context.Context, g *facts) (contract.Outcome, error) {
 	key, public, err := loadOrCreateKey(l.env.ConfigDir)
 	if err != nil {
 		return contract.Outcome{}, err
 	}
 	g.inputs.Signer = public
 	order := runner.Order{
-		Contract: sealed.Bytes(), Inputs: g.inputs, Repo: l.f.repo,
-		Builder: ledger.Builder{Name: "countersign", Version: buildVersion()}, Transport: l.env.Transport,
+		Inputs: g.inputs, Repo: l.f.repo, Builder: ledger.Builder{Name: "countersign", Version: buildVersion()}, Transport: l.env.Transport,
 	}
 	if l.f.dirty {
 		order.Dirty = g.repo.Worktree
@@ -127,6 +118,35 @@ func (l *localRun) perform(ctx context.Context, g *facts, sealed contract.Sealed
 	if order.Evidence, err = l.evidenceDir(g); err != nil {
 		return contract.Outcome{}, err
 	}
+	if g.refused != nil {
+		report, err := runner.Refuse(order, g.task, g.observed(), time.Now)
+		return l.sign(report, order.Evidence, key), err
+	}
+	sealed, err := contract.Seal(g.derivation.Contract)
+	if err != nil {
+		return contract.Outcome{}, err
+	}
+	order.Contract = sealed.Bytes()
+	out, err := l.perform(ctx, g, sealed, order, key)
+	out.ContractDigest = sealed.Digest()
+	return out, err
+}
+
+// observed says why there is no contract, for the outcome. A refusal's code
+// stands in it, which is what verify compares: file names differ there.
+func (g *facts) observed() runner.Observed {
+	text := g.refused.Error()
+	if r := g.derivation.Refusal; r != nil {
+		text = r.Code + ": " + text
+	}
+	if g.code() == contract.ExitRefused {
+		return runner.Observed{Refused: []string{text}}
+	}
+	return runner.Observed{Fault: text, FaultCode: runner.ReasonUnavailable}
+}
+
+// perform launches the supervising process and signs what it states.
+func (l *localRun) perform(ctx context.Context, g *facts, sealed contract.Sealed, order runner.Order, key signingKey) (contract.Outcome, error) {
 	command, err := l.supervisor()
 	if err != nil {
 		return contract.Outcome{}, err
@@ -136,7 +156,7 @@ func (l *localRun) perform(ctx context.Context, g *facts, sealed contract.Sealed
 	defer stop()
 	report, err := runner.Launch(ctx, command, order, l.output, kill)
 	if errors.Is(err, runner.ErrSupervisorLost) {
-		return l.lost(ctx, g, sealed, order.Evidence, err), nil
+		return l.lost(ctx, g, order.Evidence, err), nil
 	}
 	if err != nil {
 		return contract.Outcome{}, err
@@ -218,13 +238,13 @@ func (l *localRun) evidenceDir(g *facts) (string, error) {
 
 // lost cleans up after a supervising process that died. Its bundle stays as
 // it is: incomplete.
-func (l *localRun) lost(ctx context.Context, g *facts, sealed contract.Sealed, evidence string, err error) contract.Outcome {
+func (l *localRun) lost(ctx context.Context, g *facts, evidence string, err error) contract.Outcome {
 	s := &runner.Supervisor{Engine: l.engine, StateDir: l.env.StateDir, Now: time.Now, Log: newLogger(l.stderr)}
 	if _, sweepErr := s.Sweep(context.WithoutCancel(ctx)); sweepErr != nil {
 		err = fmt.Errorf("%v; and what it left could not be removed: %v", err, sweepErr)
 	}
 	out := failClosed(g.task.RunID, runner.ReasonLost, err)
-	out.ContractDigest, out.Evidence = sealed.Digest(), evidence
+	out.Evidence = evidence
 	return out
 }
 
@@ -296,24 +316,6 @@ func (l *localRun) finish(out contract.Outcome) error {
 		return nil
 	}
 	return exitStatus{code: out.ExitCode}
-}
-
-// refuse ends a run before it had a sandbox.
-func (l *localRun) refuse(g *facts, begun time.Time, err error) error {
-	id := ""
-	if g != nil {
-		id = g.task.RunID
-	}
-	out := failClosed(id, runner.ReasonUnavailable, err)
-	var r *policy.Refusal
-	switch {
-	case errors.As(err, &r) && r.Code == policy.CodeImageMissing:
-	case errors.As(err, &r), errors.As(err, new(refusal)):
-		out.State, out.ExitCode = contract.StateRefused, contract.ExitRefused
-		out.Reason = runner.ReasonRefused + ": " + err.Error()
-	}
-	out.DurationMS = time.Since(begun).Milliseconds()
-	return l.finish(out)
 }
 
 func failClosed(runID, code string, err error) contract.Outcome {

@@ -148,8 +148,8 @@ func (v *verifier) refusal(r *policy.Refusal) {
 	switch reason := v.statement.Predicate.Exit.Reason; {
 	case r == nil:
 		v.add("derivation", false, "the run is said to have had no contract, but the inputs derive one")
-	case !strings.Contains(reason, r.Message):
-		v.add("derivation", false, "the inputs are refused because %s, but the run ended with: %s", r.Message, reason)
+	case !strings.Contains(reason, ": "+r.Code+": "): // the message names files, which are others here
+		v.add("derivation", false, "the inputs are refused with %s (%s), but the run ended with: %s", r.Code, r.Message, reason)
 	default:
 		v.add("derivation", true, "the inputs derive no contract: %s", r.Message)
 	}

@@ -348,7 +348,7 @@ func TestOtherEndings(t *testing.T) {
 		{"refused without a contract", func(r *run) {
 			delete(r.snapshot.Images, policy.BuiltinImage)
 			r.contracts, r.spec, r.patch = nil, nil, nil
-			r.exit = refused("the image countersign/sandbox:latest is not on this machine: run make sandbox-image")
+			r.exit = refused("image_missing: the image countersign/sandbox:latest is not on this machine: run make sandbox-image")
 		}},
 		{"canary", func(r *run) {
 			r.exit = ledger.Exit{State: contract.StateFailClosed, ExitCode: contract.ExitFailClosed, Reason: "canary: \x1b[2J"}
