@@ -1,10 +1,10 @@
 # Two commands do everything, set-up included: make demo, make test.
 
-# Static, without paths of this machine: the same commit gives the same bytes.
-# The version is the commit's; a tree without git has none.
 # Where Go's own archive goes; root's PATH under sudo often lacks it.
 export PATH := $(PATH):/usr/local/go/bin
 
+# Static, without paths of this machine: the same commit gives the same bytes.
+# The version is the commit's; a tree without git has none.
 STAMP := $(shell git rev-parse --verify -q HEAD >/dev/null 2>&1 && echo true || echo false)
 BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=$(STAMP) -ldflags '-s -w -buildid='
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2

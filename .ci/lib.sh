@@ -21,16 +21,27 @@ die() {
 
 docker_answers() { command -v docker >/dev/null && timeout 20 docker version >/dev/null 2>&1; }
 
-# apt_update reads the package lists once per script.
-apt_update() {
-	[ -n "${apt_updated:-}" ] || DEBIAN_FRONTEND=noninteractive apt-get update -qq >&2
-	apt_updated=1
+# apt runs apt-get without questions; what it says is shown only when it fails.
+apt() {
+	DEBIAN_FRONTEND=noninteractive apt-get -qq "$@" >"$tmp/apt.log" 2>&1 && return
+	tail -n 20 "$tmp/apt.log" >&2
+	die "apt-get $1 failed: the lines above are the end of what it said"
 }
 
-# apt_install installs packages of the distribution.
+# apt_install installs packages of the distribution, by fresh package lists.
 apt_install() {
-	apt_update
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+	[ -n "${apt_updated:-}" ] || apt update
+	apt_updated=1
+	apt install -y --no-install-recommends "$@"
+}
+
+# need_git installs git, which runs and tests read repositories with.
+need_git() {
+	command -v git >/dev/null && return
+	[ "$(id -u)" = 0 ] && command -v apt-get >/dev/null ||
+		die "git is not installed: install it, then try again"
+	say "installing git from the distribution's packages"
+	apt_install git ca-certificates
 }
 
 # need_go refuses a missing Go, or one that cannot build this module.
