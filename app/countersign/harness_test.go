@@ -46,10 +46,16 @@ func testMain(m *testing.M) int {
 }
 
 // Every verb has its scripts in testdata/script. Those that need the engine
-// are named run_*.
+// begin with "[!docker] skip".
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
+		Condition: func(cond string) (bool, error) {
+			if cond != "docker" {
+				return false, fmt.Errorf("unknown condition %q", cond)
+			}
+			return haveDocker()
+		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("PATH", built.dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 			e.Setenv("COUNTERSIGN_STATE_DIR", built.state)
@@ -66,14 +72,24 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// needDocker skips without an engine and the sandbox image, or fails where
-// CI demands them.
+// haveDocker says whether there is an engine with the sandbox image. Where CI
+// demands them, their absence is an error.
+func haveDocker() (bool, error) {
+	out, err := exec.Command("docker", "image", "inspect", "--format", "{{.Id}}", sandboxImage).CombinedOutput()
+	if err != nil && os.Getenv("COUNTERSIGN_TEST_REQUIRE_DOCKER") == "1" {
+		return false, fmt.Errorf("the engine or %s is missing: %s", sandboxImage, out)
+	}
+	return err == nil, nil
+}
+
+// needDocker skips a test that needs the engine where there is none.
 func needDocker(t *testing.T) {
 	t.Helper()
-	if out, err := exec.Command("docker", "image", "inspect", "--format", "{{.Id}}", sandboxImage).CombinedOutput(); err != nil {
-		if os.Getenv("COUNTERSIGN_TEST_REQUIRE_DOCKER") == "1" {
-			t.Fatalf("the engine or %s is missing: %s", sandboxImage, out)
-		}
+	have, err := haveDocker()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !have {
 		t.Skipf("no engine with %s here", sandboxImage)
 	}
 }
