@@ -90,6 +90,9 @@ func newLocalRun(cmd *cobra.Command, f *runFlags) (*localRun, error) {
 func (l *localRun) run(ctx context.Context, argv []string) error {
 	begun := time.Now()
 	g, err := gather(ctx, l.f, argv, l.engine, begun)
+	if err != nil && ctx.Err() != nil {
+		return l.finish(runner.Conclude(runner.Observed{Stop: runner.ReasonCancelled}))
+	}
 	if err != nil {
 		return l.finish(failClosed("", runner.ReasonUnavailable, err))
 	}
@@ -266,18 +269,21 @@ func (l *localRun) sign(report runner.Report, dir string, key signingKey) contra
 	return out
 }
 
+// writeEnvelope puts evidence.json in place whole or not at all: a bundle
+// without it is incomplete, which is what a crash before this must look like.
 func writeEnvelope(dir string, s ledger.Statement, key signingKey) error {
 	envelope, err := ledger.Sign(s, key)
 	if err != nil {
 		return err
 	}
 	path := filepath.Join(dir, ledger.FileEvidence)
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	tmp := path + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("writing evidence: %v", err)
 	}
 	_, err = f.Write(envelope)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err := errors.Join(err, f.Sync(), f.Close(), os.Rename(tmp, path), syncDir(dir)); err != nil {
 		return fmt.Errorf("writing evidence: %v", err)
 	}
 	return nil
@@ -301,6 +307,9 @@ func (l *localRun) tell(report runner.Report) {
 
 // finish prints the outcome and turns it into an exit status.
 func (l *localRun) finish(out contract.Outcome) error {
+	if out.Promotions == nil {
+		out.Promotions = []contract.PromotionRef{}
+	}
 	if l.f.json {
 		data, err := json.Marshal(out)
 		if err != nil {

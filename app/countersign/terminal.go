@@ -34,6 +34,7 @@ const (
 	inEscape            // after ESC
 	inCSI               // after ESC [
 	inString            // after ESC ] P X ^ _, until BEL or ESC
+	inC2                // after 0xC2, which begins U+0080 to U+00BF in UTF-8
 )
 
 const maxSGR = 32
@@ -58,8 +59,18 @@ func (t *inertWriter) next(out []byte, b byte) []byte {
 		switch {
 		case b == 0x1b:
 			t.state = inEscape
+		case b == 0xc2:
+			t.state = inC2
 		case b >= 0x20 && b != 0x7f, b == '\n', b == '\r', b == '\t':
 			out = append(out, b)
+		}
+	case inC2:
+		t.state = inText
+		if b > 0x9f { // U+0080 to U+009F are control characters (C1)
+			return append(out, 0xc2, b)
+		}
+		if b < 0x80 { // the 0xC2 stood alone
+			return t.next(out, b)
 		}
 	case inEscape:
 		t.state = afterEscape(b)
