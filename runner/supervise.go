@@ -196,14 +196,9 @@ func (r *run) fail(stage string, err error) {
 	r.bundle.Record("run.fault", map[string]any{"stage": stage, "code": r.seen.FaultCode, "error": r.seen.Fault})
 }
 
-// stopped notes that the caller ended the run.
-func (r *run) stopped() {
-	if r.killed() {
-		r.setStop(ReasonKilled)
-		return
-	}
-	r.setStop(ReasonCancelled)
-}
+// stopped notes that the caller ended the run. How fast it is to end does not
+// change what it is called.
+func (r *run) stopped() { r.setStop(ReasonCancelled) }
 
 func (r *run) killed() bool {
 	select {
