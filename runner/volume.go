@@ -29,6 +29,7 @@ func (v *openVolume) transport() workspace.Transport {
 // cannot. It is started beside the work and asked only when the sandbox died.
 type holder struct {
 	ready   chan struct{}
+	giveUp  context.CancelFunc
 	sandbox Sandbox
 	session *session
 	err     error
@@ -64,10 +65,10 @@ func (r *run) transport() workspace.Transport {
 }
 
 func (r *run) startHolder(ctx context.Context) *holder {
-	h := &holder{ready: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	h := &holder{ready: make(chan struct{}), giveUp: cancel}
 	go func() {
 		defer close(h.ready)
-		ctx, cancel := context.WithTimeout(ctx, startTime)
 		defer cancel()
 		h.err = h.start(ctx, r.s.Engine, HoldSpec(r.spec, r.claim.Hold), filepath.Join(r.claim.Hold, filepath.Base(protocol.HoldSocket)), r.c.Isolation)
 	}()
@@ -90,8 +91,10 @@ func (h *holder) start(ctx context.Context, engine Engine, spec Spec, socket str
 	return err
 }
 
-// remove ends the holder, whose sandbox must go before the volume can.
+// remove ends the holder, whose sandbox must go before the volume can. One that
+// is still on its way is not waited for.
 func (h *holder) remove(ctx context.Context) error {
+	h.giveUp()
 	<-h.ready
 	if h.session != nil {
 		h.session.close()
