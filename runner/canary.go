@@ -102,6 +102,9 @@ type judge struct {
 }
 
 func (j *judge) add(name, want, got string, ok bool) {
+	if w, stated := weaker(j.spec.Isolation, name); !ok && stated && slices.Contains(w.got, got) {
+		want, ok = want+", or as stated of "+w.control, true
+	}
 	j.canaries = append(j.canaries, ledger.Canary{Stage: j.asked.Stage, Name: name, Want: want, Got: contract.Escape(clip(got)), OK: ok})
 }
 
@@ -112,6 +115,7 @@ const (
 	resultOK       = "ok"
 	resultEmpty    = "empty"
 	resultNotTried = "not tried" // the shim did not report the attempt
+	unreadable     = "unreadable"
 )
 
 func (j *judge) result(kind, target string) string {
@@ -150,7 +154,7 @@ func (j *judge) attempts() {
 	}
 	j.refused("ptrace", "1")
 	for _, p := range initFiles {
-		j.initFile(p)
+		j.refused("proc", p)
 	}
 	j.unexpected()
 }
@@ -159,24 +163,14 @@ func (j *judge) attempts() {
 // directory whose listing would show the control connection.
 var initFiles = []string{"/proc/1/environ", "/proc/1/mem", "/proc/1/maps", "/proc/1/root", "/proc/1/fd", "/proc/1/cwd", "/proc/1/exe"}
 
-func (j *judge) initFile(path string) {
-	if j.spec.Isolation == contract.IsolationRunsc {
-		// gVisor does not keep a process of the same uid from these; nothing
-		// is kept there (facts of gVisor as Debian ships it).
-		j.add("proc "+path, "stated as weaker", j.result("proc", path), true)
-		return
-	}
-	j.refused("proc", path)
-}
-
 // unexpected finds what the shim tried beyond the lists above and could do.
 func (j *judge) unexpected() {
 	wanted := func(a protocol.Attempt) bool {
 		switch a.Kind {
 		case "create":
 			return slices.Contains(j.asked.Writable, a.Target) || slices.Contains(j.writableMounts(), a.Target)
-		case "proc":
-			return j.spec.Isolation == contract.IsolationRunsc
+		case "proc": // judged by attempts
+			return slices.Contains(initFiles, a.Target)
 		case "syscall": // judged by calls
 			return true
 		}
@@ -200,16 +194,16 @@ func (j *judge) writableMounts() []string {
 }
 
 // calls wants each system call refused by the filter itself: another errno
-// would say that it reached the kernel. gVisor's kernel is not the host's, so
-// there any refusal will do.
+// would say that it reached the kernel.
 func (j *judge) calls() {
 	for _, call := range protocol.Calls() {
 		got := j.result("syscall", call.Name)
-		ok := slices.Contains(call.Refused, got) || got == protocol.Unsupported
+		refused := call.Refused
 		if j.spec.Isolation == contract.IsolationRunsc {
-			ok = got != resultOK && got != resultNotTried
+			refused = []string{"EPERM"} // gVisor's filter knows no other answer
 		}
-		j.add("syscall "+call.Name, strings.Join(call.Refused, " or "), got, ok)
+		ok := slices.Contains(refused, got) || got == protocol.Unsupported
+		j.add("syscall "+call.Name, strings.Join(refused, " or "), got, ok)
 	}
 }
 
@@ -226,9 +220,6 @@ func (j *judge) status() {
 	j.add("status Groups", "none but "+own, groups, ok && !slices.ContainsFunc(fields, func(g string) bool { return g != own }))
 	for _, k := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {
 		j.same("status "+k, "0000000000000000", j.got.Status[k])
-	}
-	if j.spec.Isolation == contract.IsolationRunsc {
-		return // its /proc/self/status has no such lines; the attempts show both
 	}
 	j.same("status NoNewPrivs", "1", j.got.Status["NoNewPrivs"])
 	j.same("status Seccomp", "2", j.got.Status["Seccomp"])
@@ -249,10 +240,8 @@ func (j *judge) limit(name string, want int64) {
 	got, ok := j.got.Limits[name]
 	if !ok {
 		// Some kernels have no accounting of swap: nothing to read, and no
-		// swap in the sandbox only if the machine has none. gVisor shows no
-		// limits of the host's cgroup.
-		weaker := j.spec.Isolation == contract.IsolationRunsc
-		j.add("limit "+name, fmt.Sprint(want), "unreadable", weaker)
+		// swap in the sandbox only if the machine has none.
+		j.add("limit "+name, fmt.Sprint(want), unreadable, false)
 		return
 	}
 	j.same("limit "+name, fmt.Sprint(want), fmt.Sprint(got))
@@ -279,9 +268,7 @@ func (j *judge) mounts() {
 		j.add("mount "+m.Target, strings.Join(want, ","), got.Flags, ok && hasFlags(got.Flags, want...))
 		if m.Kind != MountBind {
 			j.same("size "+m.Target, fmt.Sprint(m.Bytes), fmt.Sprint(got.Bytes))
-			if j.spec.Isolation != contract.IsolationRunsc { // which ignores it, as stated
-				j.same("inodes "+m.Target, fmt.Sprint(m.Inodes), fmt.Sprint(got.Inodes))
-			}
+			j.same("inodes "+m.Target, fmt.Sprint(m.Inodes), fmt.Sprint(got.Inodes))
 		}
 	}
 	shm, ok := j.got.Mounts[ShmDir]

@@ -39,6 +39,10 @@ func rightReading(spec Spec, asked protocol.Probe) protocol.Probed {
 		try("proc", p, "EACCES")
 	}
 	for _, c := range protocol.Calls() {
+		if spec.Isolation == contract.IsolationRunsc {
+			try("syscall", c.Name, "EPERM")
+			continue
+		}
 		try("syscall", c.Name, c.Refused[0])
 	}
 	id := fmt.Sprintf("%[1]d\t%[1]d\t%[1]d\t%[1]d", spec.UID)
@@ -105,6 +109,66 @@ func TestJudgeFindsEachAttempt(t *testing.T) {
 		if len(Wrong(Judge(spec, asked, got))) == 0 {
 			t.Errorf("%s %s was not tried and nothing says so", a.Kind, a.Target)
 		}
+	}
+}
+
+// What the table states of an isolation is accepted there as it is stated, and
+// nowhere else; each statement belongs to a control and gives a reason.
+func TestJudgeWeaker(t *testing.T) {
+	turn := func(spec Spec, asked protocol.Probe, name, reading string) []string {
+		got := rightReading(spec, asked)
+		kind, target, _ := strings.Cut(name, " ")
+		switch kind {
+		case "proc", "syscall":
+			setAttempt(&got, kind, target, reading)
+		case "status":
+			got.Status[target] = reading
+		case "limit":
+			delete(got.Limits, target)
+			if reading != unreadable {
+				got.Limits[target] = 1
+			}
+		case "mount", "inodes":
+			m := got.Mounts[target]
+			if kind == "mount" {
+				m.Flags = reading
+			} else if m.Inodes = 1; reading == "0" {
+				m.Inodes = 0
+			}
+			got.Mounts[target] = m
+		default:
+			t.Fatalf("%s: no such kind", name)
+		}
+		var wrong []string
+		for _, w := range Wrong(Judge(spec, asked, got)) {
+			wrong = append(wrong, w.Name)
+		}
+		return wrong
+	}
+	runc, askedRunc := judged(t, contract.IsolationRunc)
+	runsc, askedRunsc := judged(t, contract.IsolationRunsc)
+	for _, w := range weaknesses(contract.IsolationRunsc) {
+		if w.why == "" || (len(w.canaries) == 0) != (len(w.got) == 0) {
+			t.Errorf("%s: no reason, or canaries without readings", w.control)
+		}
+		for _, name := range w.canaries {
+			if wrong := turn(runsc, askedRunsc, name, w.got[0]); len(wrong) > 0 && name != "status CapAmb" {
+				t.Errorf("%s = %q is stated and yet wrong: %v", name, w.got[0], wrong)
+			}
+			other := "something else"
+			if strings.HasPrefix(name, "proc ") { // where any error is a refusal
+				other = resultNotTried
+			}
+			if wrong := turn(runsc, askedRunsc, name, other); !slices.Equal(wrong, []string{name}) {
+				t.Errorf("%s reads as nobody stated, and wrong is %v", name, wrong)
+			}
+			if wrong := turn(runc, askedRunc, name, w.got[0]); !slices.Equal(wrong, []string{name}) && name != "syscall clone3" {
+				t.Errorf("%s = %q under runc, and wrong is %v", name, w.got[0], wrong)
+			}
+		}
+	}
+	if len(weaknesses(contract.IsolationRunc)) > 0 {
+		t.Error("runc has stated weaknesses")
 	}
 }
 

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"slices"
+
 	"github.com/countersign-dev/countersign/policy/contract"
 	"github.com/countersign-dev/countersign/policy/ledger"
 )
@@ -9,29 +11,87 @@ import (
 // isolation or is weaker, and then how. It is repeated in the evidence. There
 // is no third value: an engine that cannot give a control has no run.
 func Controls(isolation contract.Isolation) []ledger.Control {
-	weaker := map[string]string{}
-	if isolation == contract.IsolationRunsc {
-		weaker = map[string]string{
-			"init untouchable":    "gVisor lets a process of the same uid end PID 1 and read its /proc files; nothing is kept there, and a run whose PID 1 ended is fail_closed",
-			"inode limits":        "gVisor ignores the inode limits of tmpfs; bytes and memory still bound it",
-			"seccomp":             "gVisor applies the profile to the calls it forwards itself; what it refuses, it refuses in its own kernel",
-			"limits read back":    "gVisor shows no limits of the host's cgroup inside; the engine's own record was compared",
-			"peer identification": "the control connection comes from gVisor's gofer, so it is known by its socket alone",
-		}
-	}
 	names := []string{
 		"no network interface but loopback", "no engine socket", "unprivileged uid, one per live run", "no capabilities", "no_new_privs",
 		"seccomp", "read-only root", "only the named roots writable", "denied paths unreadable", "private IPC, PID and cgroup namespaces",
 		"no devices but the harmless ones", "no core dumps", "init untouchable", "memory without swap", "process count", "CPU", "workspace bytes",
-		"inode limits", "temporary space", "wall clock", "image settings without effect", "limits read back", "peer identification",
+		"inode limits", "temporary space", "wall clock", "image settings without effect", "limits read back", "mount flags read back", "peer identification",
 	}
 	var out []ledger.Control
 	for _, n := range names {
 		c := ledger.Control{Name: n, Holds: ledger.ControlHolds}
-		if note, ok := weaker[n]; ok {
-			c.Holds, c.Note = ledger.ControlWeaker, note
+		for _, w := range weaknesses(isolation) {
+			if w.control == n {
+				c.Holds, c.Note = ledger.ControlWeaker, w.why
+			}
 		}
 		out = append(out, c)
 	}
 	return out
+}
+
+// weakness is one control that is weaker under an isolation, with the exact
+// readings that canaries may have because of it. Any other reading is wrong
+// there too: a weakness that is not in this table ends the run.
+type weakness struct {
+	control  string
+	why      string
+	canaries []string
+	got      []string
+}
+
+// weaknesses of an isolation. runc has none: it is what the controls are
+// written for.
+func weaknesses(isolation contract.Isolation) []weakness {
+	if isolation != contract.IsolationRunsc {
+		return nil
+	}
+	return []weakness{
+		{
+			control: "init untouchable",
+			why: "gVisor lets a process of the same uid end PID 1, which ends the run as fail_closed, and open its environ, maps and fd in /proc: " +
+				"the environment holds PATH, HOME and HOSTNAME alone, the addresses are of a process that cannot be traced or written, and of the descriptors the control connection, a socket, cannot be opened, only the workload's own output and the container's unused log; mem, root, cwd and exe are refused",
+			canaries: []string{"proc /proc/1/environ", "proc /proc/1/maps", "proc /proc/1/fd"},
+			got:      []string{resultOK},
+		},
+		{
+			control: "seccomp",
+			why: "gVisor's filter answers every refused call with EPERM, so that clone3, splice and tee, whose callers need another answer, are left to its own kernel, not the host's: " +
+				"it has no clone3 (ENOSYS) and no pidfd_open for pidfd_getfd to be tried on, and its splice and tee copy between its own buffers",
+			canaries: []string{"syscall clone3", "syscall splice", "syscall tee", "syscall pidfd_getfd(1)"},
+			got:      []string{"ENOSYS", "EBADF"},
+		},
+		{
+			control:  "inode limits",
+			why:      "gVisor keeps no inode limit of its own tmpfs (/tmp, /home/agent); their bytes and the memory of the sandbox bound it, and the workspace's inodes are limited by the host",
+			canaries: []string{"inodes " + HomeDir, "inodes " + TmpDir},
+			got:      []string{"0"},
+		},
+		{
+			control:  "limits read back",
+			why:      "gVisor shows no control group inside and no line of ambient capabilities; the engine's own record of the limits was compared, and what is not permitted cannot be ambient (capabilities(7))",
+			canaries: []string{"limit memory", "limit memory_swap", "limit pids", "limit cpu_milli", "status CapAmb"},
+			got:      []string{unreadable, ""},
+		},
+		{
+			control:  "mount flags read back",
+			why:      "gVisor does not show nosuid and nodev; a set-user-id bit has no effect in it and no device node can be made",
+			canaries: []string{"mount " + WorkspaceDir, "mount " + HomeDir, "mount " + TmpDir, "mount " + ShmDir},
+			got:      []string{"rw", "ro", "noexec,rw"},
+		},
+		{
+			control: "peer identification",
+			why:     "the control connection comes from gVisor's gofer as uid 0, so it is known by its socket alone, which lies in a directory of the run's own",
+		},
+	}
+}
+
+// weaker finds what is stated of a canary under an isolation.
+func weaker(isolation contract.Isolation, canary string) (weakness, bool) {
+	for _, w := range weaknesses(isolation) {
+		if slices.Contains(w.canaries, canary) {
+			return w, true
+		}
+	}
+	return weakness{}, false
 }

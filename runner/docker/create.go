@@ -33,7 +33,7 @@ func (e *Engine) Create(ctx context.Context, spec runner.Spec) (runner.Sandbox, 
 	if err != nil {
 		return nil, err
 	}
-	profile, _, err := Profile(runtime.GOARCH)
+	profile, _, err := Profile(runtime.GOARCH, spec.Isolation)
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,7 @@ func judge(r reading) (runner.EngineFacts, error) {
 			return runner.EngineFacts{}, unfit
 		}
 	}
-	_, digest, err := Profile(r.goarch)
+	_, digest, err := Profile(r.goarch, r.isolation)
 	if err != nil {
 		return runner.EngineFacts{}, &runner.Unavailable{What: err.Error(), Hint: "run on amd64 or arm64"}
 	}

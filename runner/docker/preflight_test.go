@@ -44,7 +44,7 @@ func TestJudgeFit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, digest, err := Profile("amd64")
+		_, digest, err := Profile("amd64", r.isolation)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,8 @@ import (
 	mobyseccomp "github.com/moby/profiles/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/countersign-dev/countersign/policy/contract"
 )
 
 // Profile returns the seccomp profile of every sandbox on a machine of the
@@ -32,10 +34,16 @@ import (
 //
 // moby's default lets ptrace(2) through; here it is refused, so a debugger, and
 // a leak sanitizer that uses it, does not work in a sandbox.
-func Profile(goarch string) (text []byte, digest string, err error) {
+//
+// Under gVisor the profile lets three calls on to gVisor's own kernel, see
+// leftToGVisor.
+func Profile(goarch string, isolation contract.Isolation) (text []byte, digest string, err error) {
 	p, err := buildProfile(goarch)
 	if err != nil {
 		return nil, "", err
+	}
+	if isolation == contract.IsolationRunsc {
+		p = leftToGVisor(p)
 	}
 	text, err = json.Marshal(p)
 	if err != nil {
@@ -173,6 +181,25 @@ func applies(s *mobyseccomp.Syscall, goarch string) bool {
 		}
 	}
 	return true
+}
+
+// leftToGVisor lets pass what gVisor's filter cannot refuse as its callers need
+// it: it answers EPERM whatever a rule says, where libc's threads need ENOSYS of
+// clone3 and Go's io.Copy needs EINVAL of splice. Neither reaches the host:
+// gVisor has no clone3 and answers ENOSYS itself (the canaries see that it does),
+// and its splice and tee copy between its own buffers, lending no pages.
+func leftToGVisor(p profile) profile {
+	names := []string{"clone3", "splice", "tee"}
+	out := p
+	out.Syscalls = nil
+	for _, r := range p.Syscalls {
+		r.Names = slices.DeleteFunc(slices.Clone(r.Names), func(n string) bool { return slices.Contains(names, n) })
+		if len(r.Names) > 0 {
+			out.Syscalls = append(out.Syscalls, r)
+		}
+	}
+	out.Syscalls = append(out.Syscalls, rule{Names: names, Action: specs.ActAllow})
+	return out
 }
 
 // lastFamily is the highest address family that Linux has given a number to

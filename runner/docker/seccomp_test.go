@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	mobyseccomp "github.com/moby/profiles/seccomp"
 	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/countersign-dev/countersign/policy/contract"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -20,11 +22,11 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // that allows more shows here as a difference.
 func TestProfileGolden(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64"} {
-		text, digest, err := Profile(arch)
+		text, digest, err := Profile(arch, contract.IsolationRunc)
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, digest2, err := Profile(arch)
+		again, digest2, err := Profile(arch, contract.IsolationRunc)
 		if err != nil || !bytes.Equal(text, again) || digest != digest2 {
 			t.Errorf("%s: two calls differ", arch)
 		}
@@ -50,7 +52,7 @@ func TestProfileGolden(t *testing.T) {
 }
 
 func TestProfileOfAnotherArchitecture(t *testing.T) {
-	if _, _, err := Profile("386"); err == nil {
+	if _, _, err := Profile("386", contract.IsolationRunc); err == nil {
 		t.Error("there is a profile for 386")
 	}
 }
@@ -147,5 +149,25 @@ func TestProfileAllowsNoMore(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestProfileOfGVisor: gVisor gets the profile of runc but for three calls.
+func TestProfileOfGVisor(t *testing.T) {
+	ours, err := buildProfile("amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, have := rulesByName(t, ours), rulesByName(t, leftToGVisor(ours))
+	for _, n := range []string{"clone3", "splice", "tee"} {
+		want[n] = []string{`{"action":"SCMP_ACT_ALLOW"}`}
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("-want +have:\n%s", diff)
+	}
+	_, plain, _ := Profile("amd64", contract.IsolationRunc)
+	_, hardened, _ := Profile("amd64", contract.IsolationRunsc)
+	if plain == hardened {
+		t.Error("both isolations name one profile")
 	}
 }

@@ -144,7 +144,7 @@ func TakeProbe(in io.Reader, out io.Writer, environ []string) error {
 	}
 	got := protocol.Probed{
 		Stage:  m.Stage,
-		Status: readStatus("/proc/self/status"),
+		Status: askNoNewPrivs(readStatus("/proc/self/status")),
 		Limits: readLimits(cgroup{root: cgroupRoot}),
 		Links:  readLinks(),
 		Routes: readRoutes("/proc/net"),

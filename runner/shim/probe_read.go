@@ -45,6 +45,16 @@ func readStatus(path string) map[string]string {
 	return out
 }
 
+// askNoNewPrivs adds a field that gVisor's status lacks; it answers prctl(2).
+func askNoNewPrivs(status map[string]string) map[string]string {
+	if _, ok := status["NoNewPrivs"]; !ok {
+		if v, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); err == nil {
+			status["NoNewPrivs"] = strconv.Itoa(v)
+		}
+	}
+	return status
+}
+
 // readLimits adds the hard resource limits, which bound what a process can give
 // itself, to those of the cgroup.
 func readLimits(g cgroup) map[string]int64 {
