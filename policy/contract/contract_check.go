@@ -122,7 +122,9 @@ func checkArgv(c *checker, argv []string) {
 		c.addf("argv", "has %d elements, the bound is %d", len(argv), maxArgs)
 	}
 	for i, a := range argv {
-		c.is(index("argv", i), CheckArg(a))
+		if err := CheckArg(a); err != nil {
+			c.is(index("argv", i), err)
+		}
 	}
 	if len(argv) > 0 && argv[0] == "" {
 		c.addf("argv[0]", "is empty, want a program")

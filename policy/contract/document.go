@@ -17,11 +17,10 @@ type Document interface {
 // Encode validates d and writes it in its canonical encoding. A nil list or map
 // is written as an empty one. Rules that d breaks come as an [*InvalidError].
 func Encode[D Document](d D) ([]byte, error) {
-	d = clone(d)
 	if err := Validate(d); err != nil {
 		return nil, err
 	}
-	b, err := EncodeCanonical(d)
+	b, err := encodeValue(reflect.ValueOf(&d).Elem(), true)
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s: %w", d.kind(), err)
 	}
@@ -54,35 +53,59 @@ func Validate[D Document](d D) error {
 // clone copies v whole, so that nothing is shared, and makes every nil list and
 // map an empty one: absent and empty are one thing and have one spelling.
 func clone[T any](v T) T {
-	out := reflect.New(reflect.TypeOf(&v).Elem()).Elem()
-	copyInto(out, reflect.ValueOf(&v).Elem())
-	return out.Interface().(T)
+	at := reflect.ValueOf(&v).Elem()
+	detach(at, shapeOf(at.Type()))
+	return v
 }
 
-func copyInto(dst, src reflect.Value) {
-	switch src.Kind() {
-	case reflect.Struct:
-		for i := range src.NumField() {
-			copyInto(dst.Field(i), src.Field(i))
+// detach gives v, which is a plain copy, its own of all that it still shares
+// with its original.
+func detach(v reflect.Value, s *shape) {
+	if !s.shares {
+		return
+	}
+	switch s.kind {
+	case shapeStruct:
+		for i := range s.members {
+			detach(v.Field(s.members[i].index), s.members[i].shape)
 		}
-	case reflect.Pointer:
-		if !src.IsNil() {
-			dst.Set(reflect.New(src.Type().Elem()))
-			copyInto(dst.Elem(), src.Elem())
+	case shapeRoot:
+		r := v.Addr().Interface().(*Root)
+		if r.Grant != nil {
+			grant := *r.Grant
+			r.Grant = &grant
 		}
-	case reflect.Slice:
-		dst.Set(reflect.MakeSlice(src.Type(), src.Len(), src.Len()))
-		for i := range src.Len() {
-			copyInto(dst.Index(i), src.Index(i))
+	case shapePointer:
+		if !v.IsNil() {
+			own := reflect.New(v.Type().Elem())
+			own.Elem().Set(v.Elem())
+			detach(own.Elem(), s.elem)
+			v.Set(own)
 		}
-	case reflect.Map:
-		dst.Set(reflect.MakeMapWithSize(src.Type(), src.Len()))
-		for it := src.MapRange(); it.Next(); {
-			elem := reflect.New(src.Type().Elem()).Elem()
-			copyInto(elem, it.Value())
-			dst.SetMapIndex(it.Key(), elem)
+	case shapeList, shapeBytes, shapeRaw:
+		detachList(v, s)
+	case shapeMap:
+		own := reflect.MakeMapWithSize(v.Type(), v.Len())
+		for it := v.MapRange(); it.Next(); {
+			elem := reflect.New(v.Type().Elem()).Elem()
+			elem.Set(it.Value())
+			detach(elem, s.elem)
+			own.SetMapIndex(it.Key(), elem)
 		}
-	default:
-		dst.Set(src)
+		v.Set(own)
+	}
+}
+
+func detachList(v reflect.Value, s *shape) {
+	if v.Kind() == reflect.Slice {
+		own := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		reflect.Copy(own, v)
+		v.Set(own)
+	}
+	if s.elem == nil || !s.elem.shares {
+		return
+	}
+	for i := range v.Len() {
+		detach(v.Index(i), s.elem)
 	}
 }

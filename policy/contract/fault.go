@@ -2,6 +2,8 @@ package contract
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -93,16 +95,30 @@ func (c *checker) each(path string, values []string, rule func(string) error) bo
 	if !c.few(path, len(values)) {
 		return false
 	}
-	seen := make(map[string]bool, len(values))
+	twice := repeats(values)
 	for i, v := range values {
-		at := index(path, i)
-		c.is(at, rule(v))
-		if seen[v] {
-			c.addf(at, "%s stands here twice; remove one", quote(v))
+		if err := rule(v); err != nil {
+			c.is(index(path, i), err)
 		}
-		seen[v] = true
+		if twice(i) {
+			c.addf(index(path, i), "%s stands here twice; remove one", quote(v))
+		}
 	}
 	return true
+}
+
+// repeats says of each index, asked in order, whether its value stood there
+// before. A short list needs no set.
+func repeats(values []string) func(i int) bool {
+	if len(values) <= 16 {
+		return func(i int) bool { return slices.Contains(values[:i], values[i]) }
+	}
+	seen := make(map[string]bool, len(values))
+	return func(i int) bool {
+		was := seen[values[i]]
+		seen[values[i]] = true
+		return was
+	}
 }
 
 // oneOf refuses a value that is not among words.
@@ -133,7 +149,7 @@ func (c *checker) err(document string) error {
 	return &InvalidError{Document: document, Faults: c.faults}
 }
 
-func index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
+func index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
 // member is the path of key below path; a key that is not a plain word is
 // quoted.

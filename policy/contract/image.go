@@ -9,11 +9,11 @@ import (
 // the grammar of the OCI distribution specification, or a local image's id,
 // sha256: and 64 digits.
 func CheckImageRef(s string) error {
-	if CheckDigest(s) == nil {
+	if isDigest(s) {
 		return nil
 	}
 	name, digest, pinned := strings.Cut(s, "@")
-	if pinned && CheckDigest(digest) != nil {
+	if pinned && !isDigest(digest) {
 		return imageError(s)
 	}
 	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
@@ -34,7 +34,7 @@ func imageError(s string) error {
 
 // RefDigest is the digest that an image reference carries itself, "" if none.
 func RefDigest(ref string) string {
-	if CheckDigest(ref) == nil {
+	if isDigest(ref) {
 		return ref
 	}
 	_, digest, _ := strings.Cut(ref, "@")
