@@ -13,8 +13,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 )
+
+// place is where a test says something, as package testing writes it.
+var place = regexp.MustCompile(`^[a-z0-9_]+\.go:[0-9]+: *`)
 
 // event is one line of `go test -json` (see `go doc test2json`).
 type event struct {
@@ -32,7 +36,15 @@ type report struct {
 	passed int
 	failed int
 	broken int // packages that failed, also by not building
-	skips  []string
+	// skips counts skipped tests by package, top-level test and reason, in the
+	// order in which they came.
+	skips   []skip
+	skipped int
+}
+
+type skip struct {
+	pkg, test, reason string
+	count             int
 }
 
 func main() {
@@ -71,7 +83,7 @@ func (r *report) add(e event) {
 		fmt.Fprint(r.out, r.text[key])
 		delete(r.text, key)
 	case e.Action == "skip":
-		r.skips = append(r.skips, fmt.Sprintf("%s %s: %s", e.Package, e.Test, reason(r.text[key])))
+		r.skip(e.Package, e.Test, reason(r.text[key]))
 		delete(r.text, key)
 	case e.Action == "pass":
 		r.passed++
@@ -79,12 +91,26 @@ func (r *report) add(e event) {
 	}
 }
 
-// reason is the line that a test gave to t.Skip.
+func (r *report) skip(pkg, test, reason string) {
+	r.skipped++
+	top, _, _ := strings.Cut(test, "/")
+	s := skip{pkg: pkg, test: top, reason: reason}
+	for i := range r.skips {
+		if t := r.skips[i]; t.pkg == s.pkg && t.test == s.test && t.reason == s.reason {
+			r.skips[i].count++
+			return
+		}
+	}
+	s.count = 1
+	r.skips = append(r.skips, s)
+}
+
+// reason is the line that a test gave to t.Skip, without its place.
 func reason(output string) string {
 	for line := range strings.Lines(output) {
 		line = strings.TrimSpace(line)
 		if line != "" && !strings.HasPrefix(line, "===") && !strings.HasPrefix(line, "---") {
-			return line
+			return place.ReplaceAllString(line, "")
 		}
 	}
 	return "no reason given"
@@ -93,7 +119,11 @@ func reason(output string) string {
 // close prints the totals and says what to exit with.
 func (r *report) close(strict bool) int {
 	for _, s := range r.skips {
-		fmt.Fprintf(r.out, "left out: %s\n", s)
+		fmt.Fprintf(r.out, "left out: %s %s", s.pkg, s.test)
+		if s.count > 1 {
+			fmt.Fprintf(r.out, " (%d)", s.count)
+		}
+		fmt.Fprintf(r.out, ": %s\n", s.reason)
 	}
 	// Tests that never ended: their package was killed or timed out.
 	for key, text := range r.text {
@@ -101,11 +131,11 @@ func (r *report) close(strict bool) int {
 			fmt.Fprintf(r.out, "not ended: %s\n%s", key, text)
 		}
 	}
-	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, len(r.skips))
+	fmt.Fprintf(r.out, "%d passed, %d failed, %d skipped\n", r.passed, r.failed, r.skipped)
 	switch {
 	case r.failed > 0 || r.broken > 0:
 		return 1
-	case strict && len(r.skips) > 0:
+	case strict && r.skipped > 0:
 		fmt.Fprintln(r.out, "FAIL: a skipped test is not a passed test")
 		return 1
 	case r.passed == 0:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,7 +28,15 @@ func policyFile(t *testing.T, text string) []string {
 
 // neighbour is a run that stays alive until it is told to end.
 type neighbour struct {
+	id   string
 	stop func() result
+}
+
+// others are the leftovers that are not the neighbour's own: its container,
+// volume and directory, and without root the holder of its volume.
+func (n *neighbour) others(t *testing.T) []string {
+	t.Helper()
+	return slices.DeleteFunc(leftovers(t), func(s string) bool { return strings.Contains(s, n.id) })
 }
 
 // startNeighbour returns when the workload runs.
@@ -44,10 +53,16 @@ func startNeighbour(t *testing.T, c *checkout) *neighbour {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	n := &neighbour{}
 	lines := bufio.NewScanner(stderr)
 	for lines.Scan() && !strings.Contains(lines.Text(), "neighbour is here") {
+		if words := strings.Fields(lines.Text()); len(words) > 2 && strings.HasPrefix(words[2], "run_") {
+			n.id = words[2]
+		}
 	}
-	n := &neighbour{}
+	if n.id == "" {
+		t.Fatal("the neighbour did not say which run it is")
+	}
 	n.stop = func() result {
 		n.stop = func() result { return result{} }
 		cmd.Process.Signal(os.Interrupt)
@@ -71,7 +86,6 @@ func TestKilledAtEachStage(t *testing.T) {
 	needDocker(t)
 	c := newCheckout(t, map[string]string{"a": "a\n"})
 	n := startNeighbour(t, c)
-	beside := len(leftovers(t)) // the neighbour's own container, volume and directory
 	for _, point := range runner.FailPoints() {
 		t.Run(point, func(t *testing.T) {
 			here := *c
@@ -80,8 +94,8 @@ func TestKilledAtEachStage(t *testing.T) {
 			if r.code != contract.ExitFailClosed || r.outcome.State != contract.StateFailClosed || !strings.HasPrefix(r.outcome.Reason, "lost: ") {
 				t.Errorf("exit %d, %s (%s)\n%s", r.code, r.outcome.State, r.outcome.Reason, r.stderr)
 			}
-			if left := leftovers(t); len(left) != beside {
-				t.Errorf("left beside the neighbour's %d: %v", beside, left)
+			if left := n.others(t); len(left) != 0 {
+				t.Errorf("left beside the neighbour's: %v", left)
 			}
 			v := c.exec("verify", r.outcome.Evidence)
 			if v.code == 0 || !strings.Contains(v.stdout+v.stderr, "incomplete") {
@@ -111,8 +125,8 @@ func TestNextStartReaps(t *testing.T) {
 			if next.code != 0 {
 				t.Fatalf("the next run: exit %d (%s)", next.code, next.outcome.Reason)
 			}
-			if left := leftovers(t); len(left) != 3 {
-				t.Errorf("left beside the neighbour's container, volume and directory: %v", left)
+			if left := n.others(t); len(left) != 0 {
+				t.Errorf("left beside the neighbour's: %v", left)
 			}
 			if v := c.exec("verify", evidence); !strings.Contains(v.stdout+v.stderr, "incomplete") {
 				t.Errorf("verify does not say that the bundle is incomplete:\n%s%s", v.stdout, v.stderr)
