@@ -35,6 +35,8 @@ func Admit(c contract.Contract) []string {
 	add(c.ExecutionClass == contract.ClassNode, "execution class %q: host execution is not built yet", c.ExecutionClass)
 	add(c.Outputs.Kind == contract.OutputComment, "outputs: kind %q is not built yet", c.Outputs.Kind)
 	add(c.Outputs.Push == contract.PushTrusted, "outputs: push %q is not built yet", c.Outputs.Push)
+	add(c.Isolation == contract.IsolationRunsc && c.Limits.Pids < gvisorPids,
+		"limits.pids is %d: gVisor's own threads count too, so isolation %s needs at least %d", c.Limits.Pids, c.Isolation, gvisorPids)
 	return append(no, admitRoots(c)...)
 }
 

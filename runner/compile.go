@@ -25,6 +25,11 @@ type Placement struct {
 
 const mib = 1 << 20
 
+// gvisorPids is the least limit of processes with which gVisor's own threads,
+// which count against it, come up: with fewer it hangs half-made, and the engine
+// cannot even remove it.
+const gvisorPids = 128
+
 // Times beside the contract's own, in seconds.
 const (
 	stopGraceSec = 2   // between SIGTERM and SIGKILL
@@ -100,6 +105,9 @@ func HoldSpec(spec Spec, socketDir string) Spec {
 		}
 	}
 	hold.MemoryBytes, hold.Pids, hold.ShmBytes = 256*mib, 32, mib
+	if spec.Isolation == contract.IsolationRunsc {
+		hold.Pids = gvisorPids
+	}
 	hold.Labels = maps.Clone(spec.Labels)
 	return hold
 }

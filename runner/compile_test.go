@@ -195,3 +195,21 @@ func TestJobHasTheShimLast(t *testing.T) {
 		t.Errorf("PATH is %s: the image's own programs come first", defaultPath)
 	}
 }
+
+// gVisor's own threads count against the limit of processes: a holder has room
+// for them, and a contract without is refused by name.
+func TestPidsUnderGVisor(t *testing.T) {
+	c := sample()
+	c.Isolation, c.ExecutionClass, c.Limits.Pids = contract.IsolationRunsc, contract.ClassHardenedSandbox, gvisorPids
+	spec, _, err := Compile(sealed(t, c), place())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hold := HoldSpec(spec, "/var/lib/countersign/run/h"); hold.Pids != gvisorPids {
+		t.Errorf("the holder has %d", hold.Pids)
+	}
+	c.Limits.Pids--
+	if no := Admit(c); len(no) != 1 || !strings.Contains(no[0], "limits.pids") {
+		t.Errorf("one fewer is refused with %q", no)
+	}
+}

@@ -8,8 +8,8 @@ import (
 )
 
 // Controls says of each control of a sandbox whether it holds under the
-// isolation or is weaker, and then how. It is repeated in the evidence. There
-// is no third value: an engine that cannot give a control has no run.
+// isolation, is weaker, and then how, or is refused: a run that needs it there
+// ends with 125. It is repeated in the evidence.
 func Controls(isolation contract.Isolation) []ledger.Control {
 	names := []string{
 		"no network interface but loopback", "no engine socket", "unprivileged uid, one per live run", "no capabilities", "no_new_privs",
@@ -23,6 +23,9 @@ func Controls(isolation contract.Isolation) []ledger.Control {
 		for _, w := range weaknesses(isolation) {
 			if w.control == n {
 				c.Holds, c.Note = ledger.ControlWeaker, w.why
+				if w.refused {
+					c.Holds = ledger.ControlRefused
+				}
 			}
 		}
 		out = append(out, c)
@@ -36,6 +39,7 @@ func Controls(isolation contract.Isolation) []ledger.Control {
 type weakness struct {
 	control  string
 	why      string
+	refused  bool // a run that needs the control has no sandbox
 	canaries []string
 	got      []string
 }
@@ -60,6 +64,16 @@ func weaknesses(isolation contract.Isolation) []weakness {
 				"it has no clone3 (ENOSYS) and no pidfd_open for pidfd_getfd to be tried on, and its splice and tee copy between its own buffers",
 			canaries: []string{"syscall clone3", "syscall splice", "syscall tee", "syscall pidfd_getfd(1)"},
 			got:      []string{"ENOSYS", "EBADF"},
+		},
+		{
+			control: "process count",
+			why:     "gVisor's own threads count too, and at the limit it gives up: the whole sandbox ends, as fail_closed and not as a failed workload with the limit's name",
+		},
+		{
+			control: "denied paths unreadable",
+			refused: true,
+			why: "gVisor masks no path: what lies in the workspace is not delivered, a run whose image holds a denied path ends with 125 before the workload starts, " +
+				"and the files of /proc and /sys are gVisor's own and say nothing of the host",
 		},
 		{
 			control:  "inode limits",

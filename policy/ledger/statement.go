@@ -101,7 +101,8 @@ type Engine struct {
 }
 
 // Control says of one control whether it holds under the run's isolation:
-// "holds", or "weaker" with a note. One that cannot be had has no run.
+// "holds", or "weaker" or "refused" with a note. Refused says that a run which
+// needs the control ends without a sandbox: this one did not need it.
 type Control struct {
 	Name  string `json:"name"`
 	Holds string `json:"holds"`
@@ -110,8 +111,9 @@ type Control struct {
 
 // Values of Control.Holds.
 const (
-	ControlHolds  = "holds"
-	ControlWeaker = "weaker"
+	ControlHolds   = "holds"
+	ControlWeaker  = "weaker"
+	ControlRefused = "refused"
 )
 
 // Canary is one attempt from inside, before or after the workload, and how the

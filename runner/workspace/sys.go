@@ -96,9 +96,13 @@ type node struct {
 // a bind mount, whose device number is no different.
 func lookAt(dir int, name string) (node, error) {
 	var sx unix.Statx_t
-	err := retry(func() error {
-		return unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW|unix.AT_NO_AUTOMOUNT, unix.STATX_BASIC_STATS, &sx)
-	})
+	look := func(flags int) error {
+		return retry(func() error { return unix.Statx(dir, name, flags, unix.STATX_BASIC_STATS, &sx) })
+	}
+	err := look(unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT)
+	if err == unix.EINVAL { // gVisor, which mounts nothing by itself, does not know the second
+		err = look(unix.AT_SYMLINK_NOFOLLOW)
+	}
 	if err == unix.ENOSYS {
 		return lookAtOld(dir, name)
 	}
