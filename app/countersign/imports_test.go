@@ -50,11 +50,12 @@ var rooms = map[string]room{
 		},
 	},
 
+	"runner/drill":                 {inside: []string{"runner", "policy/contract", "policy/plan", "runner/redact", "runner/shim/protocol"}},
 	"runner/shim/countersign-shim": {inside: []string{"policy/contract", "runner/workspace", "runner/shim", "runner/shim/protocol"}},
 	"app/countersign": {
 		inside: []string{
 			"policy", "policy/contract", "policy/plan", "policy/ledger", "policy/evidence",
-			"runner", "runner/docker", "runner/workspace", "runner/redact", "runner/shim/protocol",
+			"runner", "runner/docker", "runner/drill", "runner/workspace", "runner/redact", "runner/shim/protocol",
 		},
 		outside: []string{"github.com/spf13/cobra", "golang.org/x/term", "golang.org/x/sys/unix"},
 	},
@@ -64,6 +65,7 @@ var rooms = map[string]room{
 var never = map[string][]string{
 	"runner":                       {module + "/policy", module + "/policy/evidence", "github.com/docker/docker"},
 	"runner/docker":                {module + "/policy", module + "/policy/evidence"},
+	"runner/drill":                 {module + "/policy", module + "/policy/evidence", "github.com/docker/docker", "os/exec"},
 	"runner/shim/countersign-shim": {module + "/policy", module + "/runner", "github.com/docker/docker", "cel.dev/cel-go"},
 	"policy/evidence":              {module + "/runner", "github.com/docker/docker", "os/exec"},
 	"policy":                       {"github.com/docker/docker", "os/exec"},

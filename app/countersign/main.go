@@ -76,7 +76,7 @@ evidence that anyone can verify.`,
 	}
 	root.AddCommand(
 		newRunCommand(), newContractCommand(), newPlanCommand(), newVerifyCommand(),
-		newPolicyCommand(), newInitCommand(), newDemoCommand(), newSuperviseCommand(), newVersionCommand(),
+		newPolicyCommand(), newInitCommand(), newDemoCommand(), newDrillCommand(), newSuperviseCommand(), newVersionCommand(),
 	)
 	return root
 }
