@@ -10,13 +10,14 @@ BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=$(STAMP) -ldflags '-s -w -bu
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 10s
 
-.PHONY: help build test demo sandbox-image lint fuzz clean
+.PHONY: help build test demo sandbox-image bench lint fuzz clean
 
 help:
 	@echo 'make demo           run the demo: a sealed run, its patch, its evidence'
 	@echo 'make test           run all tests, on a real Docker Engine where there is one'
 	@echo 'make build          build bin/countersign and bin/countersign-shim'
 	@echo 'make sandbox-image  make the image countersign/sandbox:latest from packages'
+	@echo 'make bench          measure what has a goal, and print both'
 	@echo 'make lint           gofmt, go vet, staticcheck'
 	@echo 'make fuzz           run each fuzz target for FUZZTIME ($(FUZZTIME))'
 	@echo 'make clean          remove bin/'
@@ -34,10 +35,13 @@ demo:
 sandbox-image:
 	@.ci/sandbox-image
 
+bench: build
+	@go run ./.ci/bench
+
 lint:
 	@test -z "$$(gofmt -l app policy runner .ci)" || { gofmt -d app policy runner .ci; exit 1; }
-	go vet ./...
-	go run $(STATICCHECK) ./...
+	go vet ./... ./.ci/bench
+	go run $(STATICCHECK) ./... ./.ci/bench
 
 fuzz:
 	@.ci/fuzz $(FUZZTIME)
