@@ -100,7 +100,9 @@ func (d Contract) checkExecution(c *checker) {
 	names := make([]string, len(d.Tools))
 	for i, t := range d.Tools {
 		names[i] = t.Name
-		checkGrant(c, index("tools", i)+".grant", t.Grant)
+		if t.Grant != nil {
+			checkGrant(c, index("tools", i)+".grant", t.Grant)
+		}
 	}
 	c.each("tools", names, func(s string) error { return filled(s, maxName) })
 }
@@ -161,7 +163,9 @@ func (d Contract) checkFiles(c *checker) {
 	paths := make([]string, len(d.WritableRoots))
 	for i, r := range d.WritableRoots {
 		paths[i] = r.Path
-		checkGrant(c, index("writable_roots", i)+".grant", r.Grant)
+		if r.Grant != nil {
+			checkGrant(c, index("writable_roots", i)+".grant", r.Grant)
+		}
 	}
 	if !c.each("writable_roots", paths, CheckWritableRoot) || !short {
 		return
@@ -224,37 +228,39 @@ const (
 // checkLimits wants every bound to be there: a kernel reads a size of zero as
 // no bound at all.
 func checkLimits(c *checker, at string, l Limits) {
+	c = c.below(at)
 	if !(l.CPU >= 0.01 && l.CPU <= 1024) {
-		c.addf(at+".cpu", "is %v, want 0.01 to 1024 cores", l.CPU)
+		c.addf("cpu", "is %v, want 0.01 to 1024 cores", l.CPU)
 	}
 	for _, mb := range []struct {
 		name  string
 		value int64
 	}{{"memory_mb", l.MemoryMB}, {"disk_mb", l.DiskMB}, {"home_mb", l.HomeMB}, {"tmp_mb", l.TmpMB}, {"shm_mb", l.ShmMB}, {"log_mb", l.LogMB}} {
-		c.within(member(at, mb.name), mb.value, 1, maxMB)
+		c.within(mb.name, mb.value, 1, maxMB)
 	}
-	c.within(at+".pids", l.Pids, 1, 1<<22)
-	c.within(at+".files", l.Files, 1, 1<<32)
-	c.within(at+".timeout_sec", l.TimeoutSec, 1, maxSec)
-	c.within(at+".wait_sec", l.WaitSec, 0, maxSec)
+	c.within("pids", l.Pids, 1, 1<<22)
+	c.within("files", l.Files, 1, 1<<32)
+	c.within("timeout_sec", l.TimeoutSec, 1, maxSec)
+	c.within("wait_sec", l.WaitSec, 0, maxSec)
 	if !(l.CostUSD >= 0 && l.CostUSD <= 1e6) {
-		c.addf(at+".cost_usd", "is %v, want 0 to 1000000", l.CostUSD)
+		c.addf("cost_usd", "is %v, want 0 to 1000000", l.CostUSD)
 	}
-	checkGrant(c, at+".grant", l.Grant)
+	checkGrant(c, "grant", l.Grant)
 }
 
 func checkOutputs(c *checker, at string, o Outputs) {
-	c.oneOf(at+".kind", o.Kind, OutputNone, OutputPatch, OutputComment, OutputPullRequest)
-	c.oneOf(at+".push", o.Push, PushNever, PushApproved, PushTrusted)
+	c = c.below(at)
+	c.oneOf("kind", o.Kind, OutputNone, OutputPatch, OutputComment, OutputPullRequest)
+	c.oneOf("push", o.Push, PushNever, PushApproved, PushTrusted)
 	if o.Push != PushNever && o.Kind != OutputPullRequest {
-		c.addf(at+".push", "is %s, but only the kind pull_request pushes", quote(o.Push))
+		c.addf("push", "is %s, but only the kind pull_request pushes", quote(o.Push))
 	}
 	least := int64(0)
 	if o.Kind == OutputPatch || o.Kind == OutputPullRequest {
 		least = 1
 	}
-	c.within(at+".max_files", int64(o.MaxFiles), least, 1e6)
-	c.within(at+".max_bytes", o.MaxBytes, least, 1<<30)
-	c.each(at+".protected_paths", o.ProtectedPaths, CheckProtected)
-	checkGrant(c, at+".grant", o.Grant)
+	c.within("max_files", int64(o.MaxFiles), least, 1e6)
+	c.within("max_bytes", o.MaxBytes, least, 1<<30)
+	c.each("protected_paths", o.ProtectedPaths, CheckProtected)
+	checkGrant(c, "grant", o.Grant)
 }

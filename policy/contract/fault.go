@@ -51,16 +51,27 @@ func (e *InvalidError) Error() string {
 }
 
 // checker collects faults while a document is validated.
-type checker struct{ faults []Fault }
+type checker struct {
+	faults []Fault
+	// Of a checker below another one: where, and whose faults are collected.
+	at     string
+	parent *checker
+}
+
+// below is a checker whose paths begin at a place of c's. It keeps the paths of
+// what is right from ever being made.
+func (c *checker) below(at string) *checker { return &checker{at: at, parent: c} }
 
 // maxFaults bounds what is collected from one document.
 const maxFaults = 1000
 
 func (c *checker) addf(path, format string, args ...any) {
-	if len(c.faults) >= maxFaults {
-		return
+	for ; c.parent != nil; c = c.parent {
+		path = strings.TrimSuffix(c.at+"."+path, ".")
 	}
-	c.faults = append(c.faults, Fault{path, fmt.Sprintf(format, args...)})
+	if len(c.faults) < maxFaults {
+		c.faults = append(c.faults, Fault{path, fmt.Sprintf(format, args...)})
+	}
 }
 
 // is records err, if any, under path.

@@ -63,32 +63,34 @@ func (s Snapshot) check(c *checker) {
 }
 
 func checkSource(c *checker, at string, s Source) {
-	c.oneOf(at+".status", s.Status, SourceFound, SourceAbsent, SourceUnreadable, SourceBuiltin)
-	c.optional(at+".ref", s.Ref, CheckRef)
-	c.optional(at+".sha", s.SHA, CheckObjectID)
-	c.is(at+".path", checkText(s.Path, maxPath))
+	c = c.below(at)
+	c.oneOf("status", s.Status, SourceFound, SourceAbsent, SourceUnreadable, SourceBuiltin)
+	c.optional("ref", s.Ref, CheckRef)
+	c.optional("sha", s.SHA, CheckObjectID)
+	c.is("path", checkText(s.Path, maxPath))
 	read := s.Status == SourceFound || s.Status == SourceBuiltin
 	switch {
 	case read:
-		c.is(at+".digest", CheckDigest(s.Digest))
+		c.is("digest", CheckDigest(s.Digest))
 	case s.Digest != "":
-		c.addf(at+".digest", "is %s, but what is %s has none", quote(s.Digest), s.Status)
+		c.addf("digest", "is %s, but what is %s has none", quote(s.Digest), s.Status)
 	}
 }
 
 func checkImageFact(c *checker, at string, f ImageFact) {
-	c.is(at+".id", CheckDigest(f.ID))
-	c.each(at+".repo_digests", f.RepoDigests, func(s string) error {
+	c = c.below(at)
+	c.is("id", CheckDigest(f.ID))
+	c.each("repo_digests", f.RepoDigests, func(s string) error {
 		if name, digest, ok := strings.Cut(s, "@"); !ok || name == "" || !isDigest(digest) {
 			return Fault{"", "is " + quote(s) + ", want NAME@sha256:DIGEST"}
 		}
 		return CheckImageRef(s)
 	})
 	if os, arch, ok := strings.Cut(f.Platform, "/"); !ok || os == "" || arch == "" || !only(f.Platform, isVisible) {
-		c.addf(at+".platform", "is %s, want OS/ARCHITECTURE", quote(f.Platform))
+		c.addf("platform", "is %s, want OS/ARCHITECTURE", quote(f.Platform))
 	}
 	for _, text := range append(append([]string{f.User}, f.EnvKeys...), f.Volumes...) {
-		c.is(at, CheckArg(text))
+		c.is("", CheckArg(text))
 	}
 }
 
