@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -72,6 +73,8 @@ func (b *bench) git(stdin io.Reader, args ...string) error {
 // command runs a program and returns how long it took.
 func (b *bench) command(stdin io.Reader, name string, args ...string) (time.Duration, error) {
 	cmd := exec.CommandContext(b.ctx, name, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // a run then clears up
+	cmd.WaitDelay = time.Minute
 	var out bytes.Buffer
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = b.env, stdin, &out, &out
 	begun := time.Now()
