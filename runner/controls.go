@@ -76,6 +76,10 @@ func weaknesses(isolation contract.Isolation) []weakness {
 				"and the files of /proc and /sys are gVisor's own and say nothing of the host",
 		},
 		{
+			control: "no devices but the harmless ones",
+			why:     "gVisor's own kernel has /dev/fuse and /dev/net/tun, which can be opened; without a capability nothing can be mounted or made with them, and neither is the host's",
+		},
+		{
 			control:  "inode limits",
 			why:      "gVisor keeps no inode limit of its own tmpfs (/tmp, /home/agent); their bytes and the memory of the sandbox bound it, and the workspace's inodes are limited by the host",
 			canaries: []string{"inodes " + HomeDir, "inodes " + TmpDir},

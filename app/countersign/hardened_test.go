@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/policy/contract"
 	"github.com/countersign-dev/countersign/policy/ledger"
 	"github.com/countersign-dev/countersign/runner"
+	"github.com/countersign-dev/countersign/runner/drill"
 )
 
 var update = flag.Bool("update", false, "write docs/controls.md anew")
@@ -50,23 +51,6 @@ func isolated(isolation, change string) string {
 	return strings.Replace(limits(change), "    env:", "    isolation: "+isolation+"\n    env:", 1)
 }
 
-// weakerInside maps what testdata/inside.py can do under an isolation, and must
-// not under runc, to the control that is stated as weaker.
-func weakerInside(isolation string) map[string]string {
-	if isolation != "runsc" {
-		return nil
-	}
-	return map[string]string{
-		"no read of PID 1's environ":       "init untouchable",
-		"no read of PID 1's maps":          "init untouchable",
-		"no listing of PID 1's fd":         "init untouchable",
-		"no set-uid program of its own":    "mount flags read back", // it looks whether nosuid is shown
-		"no denied directory of the image": "denied paths unreadable",
-		"no denied file of the image":      "denied paths unreadable",
-		"no read of /proc/cmdline":         "denied paths unreadable", // gVisor's own
-	}
-}
-
 // What the program from inside may do more under gVisor is stated in the
 // evidence, each by its control.
 func TestWeakerIsStated(t *testing.T) {
@@ -74,7 +58,7 @@ func TestWeakerIsStated(t *testing.T) {
 	for _, c := range runner.Controls(contract.IsolationRunsc) {
 		stated[c.Name] = c.Holds != ledger.ControlHolds && c.Note != ""
 	}
-	for attempt, control := range weakerInside("runsc") {
+	for attempt, control := range drill.Stated(contract.IsolationRunsc) {
 		if !stated[control] {
 			t.Errorf("%s: control %q is not stated as weaker", attempt, control)
 		}

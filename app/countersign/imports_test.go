@@ -65,7 +65,7 @@ var rooms = map[string]room{
 var never = map[string][]string{
 	"runner":                       {module + "/policy", module + "/policy/evidence", "github.com/docker/docker"},
 	"runner/docker":                {module + "/policy", module + "/policy/evidence"},
-	"runner/drill":                 {module + "/policy", module + "/policy/evidence", "github.com/docker/docker", "os/exec"},
+	"runner/drill":                 {module + "/policy", module + "/policy/evidence", "github.com/docker/docker"},
 	"runner/shim/countersign-shim": {module + "/policy", module + "/runner", "github.com/docker/docker", "cel.dev/cel-go"},
 	"policy/evidence":              {module + "/runner", "github.com/docker/docker", "os/exec"},
 	"policy":                       {"github.com/docker/docker", "os/exec"},

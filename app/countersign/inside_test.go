@@ -1,22 +1,20 @@
 package main
 
 import (
-	_ "embed"
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/policy/contract"
+	"github.com/countersign-dev/countersign/runner/drill"
 )
 
-//go:embed testdata/inside.py
-var insideProgram string
-
-// The claims about a sandbox, tried from inside by a program that wants out.
-// Every attempt is named in testdata/inside.py; all but those that the contract
-// gives, and what is stated as weaker under an isolation, must fail. Both
-// isolations and both ways of reaching the workspace are tried.
+// The claims about a sandbox, tried from inside by a program that wants out. It
+// is the drill's; all its attempts but those that the contract gives, and what is
+// stated as weaker under an isolation, must fail. Both isolations and both ways
+// of reaching the workspace are tried.
 func TestFromInside(t *testing.T) {
 	needDocker(t)
 	for _, isolation := range isolations(t) {
@@ -28,49 +26,42 @@ func TestFromInside(t *testing.T) {
 
 func fromInside(t *testing.T, isolation, transport string) {
 	c := newCheckout(t, map[string]string{
-		"inside.py": insideProgram, "keys/deploy.pem": "PRIVATE\n", "keys.txt": "public\n",
+		"inside.py": drill.Program(), "keys/deploy.pem": "PRIVATE\n", "keys.txt": "public\n",
 		"scripts/build.sh*": "#!/bin/sh\necho built\n",
 	})
 	c.env = append(c.env, "COUNTERSIGN_TRANSPORT="+transport, "SUPER_SECRET=hunter2", "AWS_SECRET_ACCESS_KEY=hunter2")
-	denied := "[/workspace/keys, /usr/share/perl5, /etc/debian_version]"
-	if isolation == "runsc" { // where a run with the others is refused
-		denied = "[/workspace/keys]"
+	denied, given := "[/workspace/keys, /usr/share/perl5, /etc/debian_version]", "{}"
+	if isolation == "runsc" { // where a run with the others is refused, and PID 1 can be ended
+		denied, given = "[/workspace/keys]", `{"spare_init": true, "image_denied": false}`
 	}
-	policy := strings.Replace(isolated(isolation, ""), "    writable:", "    read_denied: "+denied+"\n    writable:", 1)
+	policy := strings.Replace(isolated(isolation, "pids=256"), "    writable:", "    read_denied: "+denied+"\n    writable:", 1)
 	path := filepath.Join(t.TempDir(), "policy.yml")
 	if err := os.WriteFile(path, []byte(policy), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	r := c.run("--policy", path, "--", "python3", "inside.py", isolation)
+	r := c.run("--policy", path, "--", "python3", "inside.py", "attempts", given)
 	if r.code != 0 {
 		t.Fatalf("exit %d: %s\n%s", r.code, r.outcome.Reason, r.stderr)
 	}
-	var got map[string]string
-	if err := json.Unmarshal([]byte(lastLine(r.file(t, "output.log"))), &got); err != nil {
+	got, err := drill.ParseAttempts(r.file(t, "output.log"))
+	if err != nil {
 		t.Fatal(err)
 	}
 	allowed := 0
-	stated := weakerInside(isolation)
-	for name := range stated {
-		if got[name] != "ok" {
-			t.Errorf("%s is stated as weaker, and was refused: %q", name, got[name])
-		}
-	}
-	for name, what := range got {
-		want, _, _ := strings.Cut(name, " ")
+	stated := drill.Stated(contract.Isolation(isolation))
+	for _, a := range got {
+		wrong := a.Wrong()
 		switch {
-		case stated[name] != "":
-		case want == "may" && what != "ok":
-			t.Errorf("%s: %s", name, what)
-		case want == "may":
+		case stated[a.Name] != "" && wrong == "":
+			t.Errorf("%s is stated as weaker, and was refused: %q", a.Name, a.Result)
+		case stated[a.Name] != "":
+		case wrong != "":
+			t.Errorf("%s: %s", a.Control, wrong)
+		case strings.HasPrefix(a.Name, "may "):
 			allowed++
-		case want == "no" && (what == "ok" || what == ""):
-			t.Errorf("%s: it could", name)
-		case want != "no":
-			t.Errorf("%s is neither allowed nor forbidden", name)
 		}
 	}
-	if allowed < 8 || len(got) < 60 {
+	if allowed < 8 || len(got) < 200 {
 		t.Errorf("%d attempts, %d of them allowed: the program did not try what it should", len(got), allowed)
 	}
 	if patch := r.file(t, "changes.patch"); strings.Contains(patch, "deploy.pem") {
@@ -79,11 +70,6 @@ func fromInside(t *testing.T, isolation, transport string) {
 	if v := c.exec("verify", r.outcome.Evidence); v.code != 0 {
 		t.Errorf("verify: %s", v.stdout)
 	}
-}
-
-func lastLine(s string) string {
-	s = strings.TrimSpace(s)
-	return s[strings.LastIndexByte(s, '\n')+1:]
 }
 
 // An image that wants to take part in a run: its entry point, variables,

@@ -55,14 +55,16 @@ func controls(isolation contract.Isolation) []control {
 		attempted("inode limits", "more files than /tmp and the workspace have"),
 		attempted("file size and open files", "a file of a terabyte, more than 8192 open files"),
 		{"memory", fmt.Sprintf("a workload that takes all it can get, with %d MiB", memoryMiB), named(workMemory, contract.StateFailed, runner.ReasonMemory)},
-		{"processes", fmt.Sprintf("a fork bomb, with %d processes", processMax), named(workProcesses, contract.StateFailed, runner.ReasonPids)},
+		{"processes", fmt.Sprintf("a fork bomb, with %d processes", processMax), processes},
 		{"workspace bytes", fmt.Sprintf("a file without end, with %d MiB", diskMiB), named(workDisk, contract.StateFailed, runner.ReasonDisk)},
 		{"output", fmt.Sprintf("%d MiB of output, with %d MiB kept", floodKiB>>10, floodLog), bounded},
 		{"wall clock", fmt.Sprintf("a workload and a daemon that ignore SIGTERM, with %d s", clockSec), inTime},
 		{"nothing is left", "containers, volumes, directories, processes and files of every work; the repository", nothingLeft},
 	}
 	if isolation == contract.IsolationRunsc {
-		list = append(list, control{"PID 1 ended by its own", "SIGKILL to PID 1 from a process of the same uid", endedInit})
+		list = append(list,
+			control{"PID 1 ended by its own", "SIGKILL to PID 1 from a process of the same uid", endedInit},
+			control{"denied path of the image", "a contract that denies a file of the image", deniedImage})
 	}
 	return list
 }
@@ -108,28 +110,38 @@ func (f *findings) work(name string) *finding {
 	return &finding{Result: Result{Exit: -1, Outcome: contract.Outcome{ExitCode: -1, Reason: "it was not performed"}}}
 }
 
-// stated lists the attempts that succeed under an isolation because of a
-// weakness that runner.Controls names. Any other success fails.
-func stated(isolation contract.Isolation) map[string][]string {
+// Stated maps the attempts of the program inside that succeed under an
+// isolation to the control, of runner.Controls, that is stated as weaker there.
+// Any other success fails.
+func Stated(isolation contract.Isolation) map[string]string {
 	if isolation != contract.IsolationRunsc {
 		return nil
 	}
-	return map[string][]string{
-		"init untouchable": {"no read of PID 1's environ", "no read of PID 1's maps", "no listing of PID 1's fd"},
-		"inode limits":     {"no more than 4160 files in /tmp"},
+	return map[string]string{
+		"no read of PID 1's environ":                    "init untouchable",
+		"no read of PID 1's maps":                       "init untouchable",
+		"no listing of PID 1's fd":                      "init untouchable",
+		"no more than 4160 files in /tmp":               "inode limits",
+		"no device beyond the harmless":                 "no devices but the harmless ones",
+		"no read of /proc/cmdline":                      "denied paths unreadable", // gVisor's own
+		"no set-uid bit with effect, no device in /tmp": "mount flags read back",   // it looks whether they are shown
 	}
 }
 
 // note is the sentence about an attempt that may succeed, "" when it may not.
 func note(isolation contract.Isolation, attempt string) string {
-	for control, attempts := range stated(isolation) {
-		if !slices.Contains(attempts, attempt) {
-			continue
-		}
-		for _, c := range runner.Controls(isolation) {
-			if c.Name == control && c.Note != "" {
-				return c.Note
-			}
+	if control, ok := Stated(isolation)[attempt]; ok {
+		return noteOf(isolation, control)
+	}
+	return ""
+}
+
+// noteOf is what a run's evidence states of a control that is weaker under an
+// isolation, "" when it holds.
+func noteOf(isolation contract.Isolation, control string) string {
+	for _, c := range runner.Controls(isolation) {
+		if c.Name == control {
+			return c.Note
 		}
 	}
 	return ""

@@ -11,7 +11,7 @@ addresses, a tag. The first two print one JSON list on the last line; each entry
 succeeded, else the error. Names begin with "may" (the contract gives it) or "no"
 (nothing gives it).
 """
-import ctypes, errno, glob, json, os, re, resource, signal, socket, stat, subprocess, sys, time
+import ctypes, errno, fcntl, glob, json, os, re, resource, signal, socket, stat, subprocess, sys, threading, time
 
 libc = ctypes.CDLL(None, use_errno=True)
 got = []
@@ -209,14 +209,13 @@ def identity():
     attempt("no root", lambda: need(0 in (os.getuid(), os.geteuid(), os.getgid())))
     attempt("no group of root or docker", lambda: need([g for g in os.getgroups() if g != os.getgid()]))
     attempt("no capability", lambda: need([k for k in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb") if int(status.get(k, "0"), 16)]))
-    attempt("may rely on no_new_privs", lambda: need(status["NoNewPrivs"].strip() == "1"))
+    attempt("may rely on no_new_privs", lambda: need(libc.prctl(39, 0, 0, 0, 0) == 1))  # PR_GET_NO_NEW_PRIVS
     attempt("may rely on seccomp", lambda: need(status["Seccomp"].strip() == "2"))
     attempt("no setuid", lambda: os.setuid(0))
     attempt("no setgid", lambda: os.setgid(0))
     for path in ("/usr/bin/su", "/bin/su", "/usr/bin/passwd", "/usr/bin/newgrp"):
         attempt("no privilege by " + path, lambda: need(subprocess.run([path, "-c", "id -u"], capture_output=True, timeout=5, stdin=subprocess.DEVNULL).stdout.strip() == b"0"))
     attempt("no set-uid program of its own", lambda: (open("/tmp/s", "w").close(), os.chmod("/tmp/s", 0o4755), need(subprocess.run(["sh", "-c", "cp /bin/cat /tmp/s2 && chmod 6755 /tmp/s2 && /tmp/s2 /proc/self/status | grep -q '^Uid:.*[[:space:]]0[[:space:]]'"]).returncode == 0)))
-    attempt("no lower nice value", lambda: os.setpriority(os.PRIO_PROCESS, 0, -5))
 
 
 # x86-64 numbers; on other machines the canaries alone try these.
@@ -259,6 +258,8 @@ def files():
     attempt("may see a clean git tree", lambda: need(git("status", "--porcelain") == b""))
     attempt("may see the contract's variable", lambda: need(os.environ.get("CI") == "1"))
 
+    attempt("may make a thread", threads)
+
     section("reading a private key")
     attempt("no key of the host", lambda: need(glob.glob("/root/.ssh/*") + glob.glob("/home/*/.ssh/*") + glob.glob("/root/.docker/*") + glob.glob("/root/.config/*") + glob.glob("/etc/ssh/ssh_host_*") + glob.glob("/root/.gnupg/*") + glob.glob("/root/.aws/*")))
     attempt("no /etc/shadow", read("/etc/shadow"))
@@ -267,8 +268,9 @@ def files():
     attempt("no denied file by a link", by_link)
     attempt("no denied file in git", lambda: need(b"deploy.pem" in git("ls-tree", "-r", "HEAD")))
     attempt("no denied file among git's objects", denied_object)
-    attempt("no denied directory of the image", listing("/usr/share/perl5"))
-    attempt("no denied file of the image", read("/etc/debian_version"))
+    if given.get("image_denied", True):  # where a contract can deny it
+        attempt("no denied directory of the image", listing("/usr/share/perl5"))
+        attempt("no denied file of the image", read("/etc/debian_version"))
     for path in given.get("host_files", []):
         attempt("no file that the drill planted at " + path, read(path))
         attempt("no such file below PID 1's root: " + path, read("/proc/1/root" + path))
@@ -319,6 +321,7 @@ def mounts():
     attempt("no disk", lambda: need(sum(1 for d in glob.glob("/dev/*") if stat.S_ISBLK(os.lstat(d).st_mode))))
     for path in ("/dev/mem", "/dev/kmsg", "/dev/sda", "/dev/vda", "/dev/fuse", "/dev/kvm", "/dev/net/tun"):
         attempt("no read of " + path, read(path))
+    attempt("no interface by /dev/net/tun", lambda: fcntl.ioctl(os.open("/dev/net/tun", os.O_RDWR), 0x400454CA, b"drill0".ljust(16, b"\0") + b"\x01\x10".ljust(24, b"\0")))
     attempt("no device beyond the harmless", lambda: need(set(os.listdir("/dev")) - {"core", "fd", "full", "mqueue", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin", "stdout", "tty", "urandom", "zero"}))
 
 
@@ -359,6 +362,7 @@ def processes():
         attempt("no read of PID 1's " + path, read("/proc/1/" + path))
     for path in ("fd", "cwd", "root"):
         attempt("no listing of PID 1's " + path, listing("/proc/1/" + path))
+    attempt("no opening of PID 1's connection", control_connection)
     attempt("no limit of PID 1", lambda: resource.prlimit(1, resource.RLIMIT_NOFILE, (1, 1)))
     if not given.get("spare_init"):
         attempt("no end of PID 1", end_init)
@@ -366,7 +370,7 @@ def processes():
     section("child process")
     attempt("no other process", lambda: need([p for p in os.listdir("/proc") if p.isdigit() and int(p) not in (1, os.getpid()) and not mine(p)]))
     attempt("no process of the host by number", lambda: need([p for p in given.get("host_pids", []) if os.path.exists("/proc/%d" % p) and comm(p) not in ("shim", "python3", "sh")]))
-    attempt("no child without no_new_privs", lambda: need(b"NoNewPrivs:\t1" not in subprocess.run(["sh", "-c", "setsid cat /proc/self/status"], capture_output=True).stdout))
+    attempt("no child without no_new_privs", lambda: need(subprocess.run(["setsid", sys.executable, "-c", "import ctypes; print(ctypes.CDLL(None).prctl(39, 0, 0, 0, 0))"], capture_output=True).stdout.strip() != b"1"))
     attempt("no child with a capability", lambda: need(re.search(rb"Cap(Prm|Eff|Bnd):\t0*[1-9a-f]", subprocess.run(["cat", "/proc/self/status"], capture_output=True).stdout)))
 
 
@@ -379,6 +383,22 @@ def comm(pid):
 
 def mine(pid):
     return comm(pid) in ("shim", "python3", "")
+
+
+def control_connection():
+    for fd in os.listdir("/proc/1/fd"):
+        if os.readlink("/proc/1/fd/" + fd).startswith("socket:"):
+            os.close(os.open("/proc/1/fd/" + fd, os.O_RDWR))
+            return "ok"
+    raise OSError(errno.ENOENT, "none")
+
+
+def threads():
+    ran = []
+    t = threading.Thread(target=ran.append, args=(1,))
+    t.start()
+    t.join()
+    need(ran)
 
 
 def end_init():

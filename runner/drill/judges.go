@@ -202,6 +202,21 @@ func named(work string, state contract.State, reason string) func(*findings) (Ve
 	}
 }
 
+// processes: at its limit gVisor gives up whole, which must not pass for the
+// workload's own end.
+func processes(f *findings) (Verdict, string) {
+	w := f.work(workProcesses)
+	if why := noteOf(f.isolation, "process count"); why != "" && closed(w) {
+		return Weaker, fmt.Sprintf("the run ended %s; %s", w.Outcome.State, why)
+	}
+	return named(workProcesses, contract.StateFailed, runner.ReasonPids)(f)
+}
+
+// closed says that a run that was lost ended as one.
+func closed(w *finding) bool {
+	return w.Exit == contract.ExitFailClosed && w.Outcome.State == contract.StateFailClosed && strings.HasPrefix(w.Outcome.Reason, runner.ReasonLost+": ")
+}
+
 func bounded(f *findings) (Verdict, string) {
 	w := f.work(workFlood)
 	const most = floodLog*mib + 1024 // the last line says how much is missing
@@ -253,9 +268,19 @@ func endedInit(f *findings) (Verdict, string) {
 	if strings.Contains(w.output, "PID 1 is there") {
 		return Holds, "it could not be ended"
 	}
-	why := note(f.isolation, "no read of PID 1's environ")
-	if w.Exit != contract.ExitFailClosed || w.Outcome.State != contract.StateFailClosed || why == "" {
-		return Fails, fmt.Sprintf("exit %d, %s: %s", w.Exit, w.Outcome.State, w.Outcome.Reason)
+	if why := noteOf(f.isolation, "init untouchable"); why != "" && closed(w) {
+		return Weaker, fmt.Sprintf("the run ended %s with %d; %s", w.Outcome.State, w.Exit, why)
 	}
-	return Weaker, fmt.Sprintf("the run ended %s with %d; %s", w.Outcome.State, w.Exit, why)
+	return Fails, fmt.Sprintf("exit %d, %s: %s", w.Exit, w.Outcome.State, w.Outcome.Reason)
+}
+
+// deniedImage: an isolation that masks nothing has no run for a contract that
+// needs it.
+func deniedImage(f *findings) (Verdict, string) {
+	w := f.work(workDenied)
+	why := noteOf(f.isolation, "denied paths unreadable")
+	if v, happened := refused(workDenied, contract.ExitFailClosed)(f); v != Refused || why == "" || w.started {
+		return Fails, happened
+	}
+	return Weaker, fmt.Sprintf("refused with %d before it started; %s", w.Exit, why)
 }

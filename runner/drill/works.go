@@ -21,6 +21,7 @@ const (
 	workFlood       = "flood"
 	workClock       = "clock"
 	workKillInit    = "kill-init"
+	workDenied      = "denied path of the image"
 	workNoEngine    = "no engine"
 	workNoImage     = "no image"
 	workNoIsolation = "no isolation"
@@ -33,7 +34,7 @@ type limits struct {
 }
 
 // usual bounds a work tightly, so that every bound can be run into in seconds.
-var usual = limits{memoryMiB: 512, pids: 128, diskMiB: 64, homeMiB: 16, tmpMiB: 16, shmMiB: 16, files: 4000, logMiB: 8, timeoutSec: 300}
+var usual = limits{memoryMiB: 512, pids: 256, diskMiB: 64, homeMiB: 16, tmpMiB: 16, shmMiB: 16, files: 4000, logMiB: 8, timeoutSec: 300}
 
 // Bounds that works run into, and the host looks for.
 const (
@@ -57,11 +58,21 @@ func policyText(image string, isolation contract.Isolation, l limits, extra ...s
 	fmt.Fprintf(&b, "version: 1\nrev: drill\ndefault: drill\nprofiles:\n  drill:\n    image: %q\n    isolation: %s\n", image, isolation)
 	fmt.Fprintf(&b, "    limits: {cpu: 2, memory: %dMiB, pids: %d, disk: %dMiB, home: %dMiB, tmp: %dMiB, shm: %dMiB, files: %d, log: %dMiB, timeout: %ds, wait: 0s}\n",
 		l.memoryMiB, l.pids, l.diskMiB, l.homeMiB, l.tmpMiB, l.shmMiB, l.files, l.logMiB, l.timeoutSec)
-	b.WriteString("    env: {CI: \"1\"}\n    outputs: {kind: patch}\n    read_denied: [/workspace/keys, /usr/share/perl5, /etc/debian_version]\n")
+	b.WriteString("    env: {CI: \"1\"}\n    outputs: {kind: patch}\n")
+	fmt.Fprintf(&b, "    read_denied: [%s]\n", strings.Join(denied(isolation), ", "))
 	for _, line := range extra {
 		b.WriteString("    " + line + "\n")
 	}
 	return b.String()
+}
+
+// denied are the paths that a work may not read. gVisor masks none of the image,
+// which a work of its own shows.
+func denied(isolation contract.Isolation) []string {
+	if isolation == contract.IsolationRunsc {
+		return []string{"/workspace/keys"}
+	}
+	return []string{"/workspace/keys", "/usr/share/perl5", "/etc/debian_version"}
 }
 
 const writable = "writable: [/workspace, /tmp]"
@@ -101,7 +112,9 @@ func works(c Config, p *planted) []Work {
 		one(workClock, "clock", nil, func(l *limits) { l.timeoutSec = clockSec }),
 	}
 	if c.Isolation == contract.IsolationRunsc {
-		list = append(list, one(workKillInit, "kill-init", nil, nil))
+		image := one(workDenied, "attempts", nil, nil)
+		image.Policy = strings.Replace(image.Policy, "read_denied: [", "read_denied: [/etc/debian_version, ", 1)
+		list = append(list, one(workKillInit, "kill-init", nil, nil), image)
 	}
 	return append(list, missing(c, p)...)
 }
@@ -140,8 +153,8 @@ func (p *planted) given(isolation contract.Isolation) map[string]any {
 		"host_files": p.files[:3], "host_tmp": []string{p.tmp}, "host_pids": []int{os.Getpid()}, "hostname": hostname,
 		"listeners": p.listeners, "abstract": p.abstract, "show_kib": showKiB,
 		// gVisor lets it: a work of its own does that there.
-		"spare_init": isolation == contract.IsolationRunsc,
-		"bytes":      map[string]int64{"/tmp": usual.tmpMiB * mib, "/home/agent": usual.homeMiB * mib, "/dev/shm": usual.shmMiB * mib},
-		"inodes":     map[string]int64{"/tmp": usual.tmpMiB*mib/4096 + 64, "/workspace": usual.files},
+		"spare_init": isolation == contract.IsolationRunsc, "image_denied": isolation != contract.IsolationRunsc,
+		"bytes":  map[string]int64{"/tmp": usual.tmpMiB * mib, "/home/agent": usual.homeMiB * mib, "/dev/shm": usual.shmMiB * mib},
+		"inodes": map[string]int64{"/tmp": usual.tmpMiB*mib/4096 + 64, "/workspace": usual.files},
 	}
 }
