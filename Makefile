@@ -10,7 +10,7 @@ BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=$(STAMP) -ldflags '-s -w -bu
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 10s
 
-.PHONY: help build test demo sandbox-image bench lint fuzz clean
+.PHONY: help build test demo sandbox-image bench lint fuzz mutations clean
 
 help:
 	@echo 'make demo           run the demo: a sealed run, its patch, its evidence'
@@ -20,6 +20,7 @@ help:
 	@echo 'make bench          measure what has a goal, and print both'
 	@echo 'make lint           gofmt, go vet, staticcheck'
 	@echo 'make fuzz           run each fuzz target for FUZZTIME ($(FUZZTIME))'
+	@echo 'make mutations      break one control at a time and see that the drill notices (half an hour)'
 	@echo 'make clean          remove bin/'
 
 build:
@@ -45,6 +46,10 @@ lint:
 
 fuzz:
 	@.ci/fuzz $(FUZZTIME)
+
+mutations:
+	@.ci/mutations
+	@.ci/mutations --blind
 
 clean:
 	rm -rf bin

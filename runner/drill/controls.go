@@ -20,10 +20,10 @@ type control struct {
 // controls is the table of a drill.
 func controls(isolation contract.Isolation) []control {
 	list := []control{
-		{"engine missing", "a run at an address where no engine answers", refused(workNoEngine, contract.ExitFailClosed)},
-		{"image missing", "a run of an image that is not on this machine", refused(workNoImage, contract.ExitFailClosed)},
-		{"isolation missing", fmt.Sprintf("a run on an engine that does not have %s", isolation), refused(workNoIsolation, contract.ExitFailClosed)},
-		{"Docker's socket asked for", "a policy that makes /var/run/docker.sock a writable root", refused(workAskSocket, contract.ExitRefused)},
+		{"engine missing", "a run at an address where no engine answers", refused(workNoEngine, contract.ExitFailClosed, "no Docker Engine answers")},
+		{"image missing", "a run of an image that is not on this machine", refused(workNoImage, contract.ExitFailClosed, "is not on this machine")},
+		{"isolation missing", fmt.Sprintf("a run on an engine that does not have %s", isolation), refused(workNoIsolation, contract.ExitFailClosed, string(isolation))},
+		{"Docker's socket asked for", "a policy that makes /var/run/docker.sock a writable root", refused(workAskSocket, contract.ExitRefused, "the container engine's socket")},
 		{"checks of the sandbox", "canaries before and after each workload; readings that are all wrong, given to their judge", canaries},
 		attempted("what the contract gives", "writing the roots, reading the workspace, running its scripts, git"),
 		attempted("piped download into a shell", "curl and python, from hosts, addresses and this machine's listener, piped into sh"),

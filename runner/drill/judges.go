@@ -18,13 +18,15 @@ import (
 )
 
 // refused judges a work that must end with a status of ours before anything of
-// it was started.
-func refused(work string, exit int) func(*findings) (Verdict, string) {
+// it was started, for a reason that says why.
+func refused(work string, exit int, why string) func(*findings) (Verdict, string) {
 	return func(f *findings) (Verdict, string) {
 		w := f.work(work)
 		switch {
 		case w.Exit != exit || w.Outcome.ExitCode != exit:
 			return Fails, fmt.Sprintf("exit %d, not %d: %s", w.Exit, exit, w.Outcome.Reason)
+		case !strings.Contains(w.Outcome.Reason, why):
+			return Fails, fmt.Sprintf("exit %d for another reason: %s", exit, w.Outcome.Reason)
 		case w.Outcome.WorkloadExit != nil || w.started || strings.Contains(w.output, "it ran"):
 			return Fails, "a workload was started"
 		}
@@ -279,7 +281,7 @@ func endedInit(f *findings) (Verdict, string) {
 func deniedImage(f *findings) (Verdict, string) {
 	w := f.work(workDenied)
 	why := noteOf(f.isolation, "denied paths unreadable")
-	if v, happened := refused(workDenied, contract.ExitFailClosed)(f); v != Refused || why == "" || w.started {
+	if v, happened := refused(workDenied, contract.ExitFailClosed, "/etc/debian_version")(f); v != Refused || why == "" || w.started {
 		return Fails, happened
 	}
 	return Weaker, fmt.Sprintf("refused with %d before it started; %s", w.Exit, why)
