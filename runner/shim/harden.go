@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,6 +33,9 @@ const (
 // root and the score's could no longer be opened.
 func harden() (*oomScore, error) {
 	unix.Umask(0o022)
+	if err := defaultSignals(); err != nil {
+		return nil, err
+	}
 	if err := closeOnExec(); err != nil {
 		return nil, fmt.Errorf("marking inherited descriptors: %v", err)
 	}
@@ -48,6 +52,20 @@ func harden() (*oomScore, error) {
 	runtime.GOMAXPROCS(processors)
 	makeThreads(spareThreads)
 	return score, nil
+}
+
+// defaultSignals resets what was inherited for the two signals that the Go
+// runtime leaves alone (libc's own, 32 and 33): an ignored one would be
+// ignored in a workload too.
+func defaultSignals() error {
+	var action [32]byte // the kernel's sigaction with SIG_DFL
+	for sig := uintptr(32); sig <= 33; sig++ {
+		_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
+		if errno != 0 {
+			return fmt.Errorf("resetting signal %d: %v", sig, errno)
+		}
+	}
+	return nil
 }
 
 // closeOnExec keeps whatever the engine left open from reaching a workload.

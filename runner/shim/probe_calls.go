@@ -75,6 +75,13 @@ func cstring(s string) *byte {
 	return &b[0]
 }
 
+// queued is a siginfo_t (sigaction(2)) with si_code SI_QUEUE.
+func queued() *[32]int32 {
+	var info [32]int32
+	info[2] = -1
+	return &info
+}
+
 func socketCalls() map[string]func() error {
 	open := func(family, kind, proto int) func() error {
 		return func() error {
@@ -224,6 +231,14 @@ func processCalls() map[string]func() error {
 			var old unix.Rlimit
 			return unix.Prlimit(1, unix.RLIMIT_CORE, nil, &old)
 		},
+		// Signal 0 is checked and not sent. The cause is SI_QUEUE, which a
+		// process may give another of its uid.
+		"rt_sigqueueinfo(1)":   func() error { return sys(unix.SYS_RT_SIGQUEUEINFO, 1, 0, ptr(queued())) },
+		"rt_tgsigqueueinfo(1)": func() error { return sys(unix.SYS_RT_TGSIGQUEUEINFO, 1, 1, 0, ptr(queued())) },
+		"pidfd_send_signal(siginfo)": func() error {
+			return sys(unix.SYS_PIDFD_SEND_SIGNAL, minus1, 0, ptr(queued()), 0)
+		},
+		"fcntl(F_SETSIG)": func() error { return sys(unix.SYS_FCNTL, 0, unix.F_SETSIG, 0) },
 		// Raw calls change this thread alone.
 		"setuid(0)": func() error { return sys(unix.SYS_SETUID, 0) },
 		"setgid(0)": func() error { return sys(unix.SYS_SETGID, 0) },

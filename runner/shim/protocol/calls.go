@@ -37,6 +37,7 @@ func Calls() []Call {
 		"mount", "umount2", "pivot_root", "fsopen", "open_tree", "move_mount", "chroot",
 		"mknodat(S_IFCHR)", "open_by_handle_at", "fanotify_init", "quotactl", "swapon", "acct",
 		"ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd(1)", "prlimit64(1)",
+		"rt_sigqueueinfo(1)", "rt_tgsigqueueinfo(1)", "pidfd_send_signal(siginfo)", "fcntl(F_SETSIG)",
 		"setuid(0)", "setgid(0)", "setgroups(0)",
 		"init_module", "finit_module", "delete_module", "kexec_load", "reboot",
 		"clock_settime", "settimeofday", "adjtimex", "syslog", "personality",
