@@ -19,7 +19,7 @@ import (
 // nothing. When it returns an error, nothing that it made is left; if that could
 // not be achieved, the error says what is.
 func (e *Engine) Create(ctx context.Context, spec runner.Spec) (runner.Sandbox, error) {
-	facts, err := e.Preflight(ctx, spec.Isolation)
+	facts, err := e.recentFacts(ctx, spec.Isolation)
 	if err != nil {
 		return nil, err
 	}

@@ -31,12 +31,13 @@ type Config struct {
 }
 
 // Engine is a local Docker Engine. It holds no state of a run: everything it
-// knows of one is in the labels of its containers and volumes. It is safe for
-// concurrent use.
+// knows of one is in the labels of its containers and volumes; of the engine it
+// remembers for seconds what it is. It is safe for concurrent use.
 type Engine struct {
 	api    *client.Client
 	socket string
 	log    *slog.Logger
+	recent recent
 }
 
 var _ runner.Engine = (*Engine)(nil)

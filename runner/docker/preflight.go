@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/system"
@@ -34,13 +36,9 @@ func (e *Engine) Preflight(ctx context.Context, isolation contract.Isolation) (r
 	if err := e.reach(ctx); err != nil {
 		return runner.EngineFacts{}, err
 	}
-	version, err := e.api.ServerVersion(ctx)
+	info, version, err := e.ask(ctx)
 	if err != nil {
-		return runner.EngineFacts{}, fmt.Errorf("asking the engine's version: %w", e.explain(err))
-	}
-	info, err := e.api.Info(ctx)
-	if err != nil {
-		return runner.EngineFacts{}, fmt.Errorf("asking what the engine is: %w", e.explain(err))
+		return runner.EngineFacts{}, err
 	}
 	kernel, err := kernelRelease()
 	if err != nil {
@@ -54,7 +52,64 @@ func (e *Engine) Preflight(ctx context.Context, isolation contract.Isolation) (r
 	for _, w := range info.Warnings {
 		e.log.WarnContext(ctx, "engine warns of something that no sandbox needs", "warning", w)
 	}
+	e.recent.keep(isolation, facts)
 	return facts, nil
+}
+
+// ask puts both questions at once: for each the engine starts other programs.
+func (e *Engine) ask(ctx context.Context) (info system.Info, version types.Version, err error) {
+	asked := make(chan error, 1)
+	go func() {
+		var err error
+		if version, err = e.api.ServerVersion(ctx); err != nil {
+			err = fmt.Errorf("asking the engine's version: %w", e.explain(err))
+		}
+		asked <- err
+	}()
+	if info, err = e.api.Info(ctx); err != nil {
+		err = fmt.Errorf("asking what the engine is: %w", e.explain(err))
+	}
+	if versionErr := <-asked; versionErr != nil {
+		err = versionErr
+	}
+	return info, version, err
+}
+
+// recentFor is how long a verdict on the engine serves the containers that are
+// made after it. What each got is read back from the engine all the same, and
+// tried from inside.
+const recentFor = 10 * time.Second
+
+// recent is the last verdict by isolation.
+type recent struct {
+	mu    sync.Mutex
+	facts map[contract.Isolation]runner.EngineFacts
+	at    map[contract.Isolation]time.Time
+}
+
+func (r *recent) keep(i contract.Isolation, f runner.EngineFacts) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.facts == nil {
+		r.facts, r.at = map[contract.Isolation]runner.EngineFacts{}, map[contract.Isolation]time.Time{}
+	}
+	f.MaskedPaths, f.ReadonlyPaths = slices.Clone(f.MaskedPaths), slices.Clone(f.ReadonlyPaths)
+	r.facts[i], r.at[i] = f, time.Now()
+}
+
+func (r *recent) get(i contract.Isolation) (runner.EngineFacts, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f, ok := r.facts[i]
+	return f, ok && time.Since(r.at[i]) < recentFor
+}
+
+// recentFacts is a verdict of a moment ago, or a new one.
+func (e *Engine) recentFacts(ctx context.Context, isolation contract.Isolation) (runner.EngineFacts, error) {
+	if f, ok := e.recent.get(isolation); ok {
+		return f, nil
+	}
+	return e.Preflight(ctx, isolation)
 }
 
 // judge turns a reading into facts, or says what makes the engine unfit. Pure.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/system"
@@ -172,5 +173,29 @@ func TestPreflightWithoutEngine(t *testing.T) {
 	var unfit *runner.Unavailable
 	if !errors.As(err, &unfit) || !strings.Contains(unfit.Hint, "apt-get install docker.io") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestRecentFacts: a verdict serves the container that is made right after it,
+// for its own isolation, and no longer than it may.
+func TestRecentFacts(t *testing.T) {
+	b := needEngine(t)
+	asked := 0
+	m := &meddler{path: "/info", answered: func(map[string]any) { asked++ }}
+	e := m.through(t, b)
+	if _, err := e.Preflight(t.Context(), contract.IsolationRunc); err != nil {
+		t.Fatal(err)
+	}
+	spec, _ := newSpec(t, b)
+	create(t, e, spec)
+	if asked != 1 {
+		t.Errorf("the engine was asked %d times what it is, want once", asked)
+	}
+	if _, ok := e.recent.get(contract.IsolationRunsc); ok {
+		t.Error("a verdict for runc serves runsc")
+	}
+	e.recent.at[contract.IsolationRunc] = time.Now().Add(-recentFor)
+	if _, ok := e.recent.get(contract.IsolationRunc); ok {
+		t.Errorf("a verdict older than %s still serves", recentFor)
 	}
 }
