@@ -31,6 +31,7 @@ type Claim struct {
 	Sockets string // mounted into the sandbox
 	Hold    string // mounted into the holder alone: the workload must not be able to pose as it
 	Scratch string // bare repository and spools
+	State   string // names this state directory, see stateName
 	lock    *os.File
 }
 
@@ -42,7 +43,11 @@ func claim(stateDir, runID string) (*Claim, error) {
 		return nil, err
 	}
 	defer unlock()
-	c := &Claim{Dir: filepath.Join(stateDir, runID)}
+	state, err := nameState(stateDir, runID)
+	if err != nil {
+		return nil, err
+	}
+	c := &Claim{Dir: filepath.Join(stateDir, runID), State: state}
 	c.Sockets, c.Hold, c.Scratch = filepath.Join(c.Dir, socketsName), filepath.Join(c.Dir, holdName), filepath.Join(c.Dir, scratchName)
 	if err := os.Mkdir(c.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("claiming run directory: %v", err)
@@ -72,8 +77,10 @@ func (c *Claim) Release() error {
 	return errors.Join(err, c.lock.Close())
 }
 
-// Alive says whether the run of these labels is alive, for [Engine.Reap]. A
-// run of another user whose directory cannot be looked into counts as alive
+// Alive says whether the run of these labels is alive, for [Engine.Reap]. That
+// its directory is not there proves nothing by itself: a process in another
+// mount namespace does not see it. So a run whose state directory is not the
+// one that this process sees, or that it may not look into, counts as alive
 // until its deadline has passed.
 func Alive(now time.Time) func(Labels) bool {
 	return func(l Labels) bool {
@@ -81,12 +88,33 @@ func Alive(now time.Time) func(Labels) bool {
 		if err == nil {
 			return held
 		}
-		if errors.Is(err, fs.ErrNotExist) {
+		if errors.Is(err, fs.ErrNotExist) && l[LabelState] != "" && stateName(filepath.Dir(l[LabelRunDir])) == l[LabelState] {
 			return false
 		}
 		deadline, err := strconv.ParseInt(l[LabelDeadline], 10, 64)
 		return err == nil && now.Unix() < deadline
 	}
+}
+
+// stateName is what tells one state directory from another at the same path:
+// the id of its first run, in its lock file. "" when there is none to see.
+func stateName(stateDir string) string {
+	text, err := os.ReadFile(filepath.Join(stateDir, lockName))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// nameState gives a new state directory its name; the caller holds its lock.
+func nameState(stateDir, runID string) (string, error) {
+	if name := stateName(stateDir); name != "" {
+		return name, nil
+	}
+	if err := os.WriteFile(filepath.Join(stateDir, lockName), []byte(runID), 0o600); err != nil {
+		return "", fmt.Errorf("naming state directory: %v", err)
+	}
+	return runID, nil
 }
 
 // SweepState removes the directories of dead runs and returns how many.

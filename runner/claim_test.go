@@ -50,7 +50,7 @@ func TestAlive(t *testing.T) {
 	now := time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 	state := t.TempDir()
 	c := mustClaim(t, state, runA)
-	labels := Labels{LabelRunDir: c.Dir, LabelDeadline: fmt.Sprint(now.Unix() - 1)}
+	labels := Labels{LabelRunDir: c.Dir, LabelState: c.State, LabelDeadline: fmt.Sprint(now.Unix() - 1)}
 	if !Alive(now)(labels) {
 		t.Error("a run whose lock is held counts as dead after its deadline")
 	}
@@ -58,9 +58,24 @@ func TestAlive(t *testing.T) {
 	if Alive(now)(labels) {
 		t.Error("a run whose lock is free counts as alive")
 	}
-	labels[LabelRunDir] = filepath.Join(state, "gone")
+	labels[LabelRunDir], labels[LabelDeadline] = filepath.Join(state, "gone"), fmt.Sprint(now.Unix()+1)
 	if Alive(now)(labels) {
 		t.Error("a run without a directory counts as alive")
+	}
+	// The same path in another mount namespace is another state directory, or none.
+	other := t.TempDir()
+	mustClaim(t, other, runB).die()
+	labels[LabelRunDir] = filepath.Join(other, "gone")
+	if !Alive(now)(labels) {
+		t.Error("a run of another state directory counts as dead because this one does not have it")
+	}
+	labels[LabelRunDir] = filepath.Join(t.TempDir(), "gone")
+	if !Alive(now)(labels) {
+		t.Error("a run whose state directory cannot be seen counts as dead")
+	}
+	labels[LabelDeadline] = fmt.Sprint(now.Unix() - 1)
+	if Alive(now)(labels) {
+		t.Error("a run whose state directory cannot be seen counts as alive after its deadline")
 	}
 	if Alive(now)(Labels{}) {
 		t.Error("labels that name no directory count as alive")

@@ -16,6 +16,7 @@ import (
 type Placement struct {
 	UID       int    // user and group of the sandbox, free on this machine
 	RunDir    string // host directory of the run; its lock says that it is alive
+	State     string // names the state directory that RunDir is in
 	SocketDir string // host directory mounted at protocol.SocketDir
 	ShimDir   string // host directory mounted at protocol.ShimDir
 	Engine    EngineFacts
@@ -77,6 +78,7 @@ func Compile(sealed contract.Sealed, place Placement) (Spec, protocol.Job, error
 			LabelRun:      c.RunID,
 			LabelDeadline: fmt.Sprint(place.Now.Unix() + c.Limits.TimeoutSec + settleSec),
 			LabelRunDir:   place.RunDir,
+			LabelState:    place.State,
 			LabelUID:      fmt.Sprint(place.UID),
 		},
 	}

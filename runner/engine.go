@@ -82,6 +82,7 @@ const (
 	LabelRun      = "countersign.run"      // run id
 	LabelDeadline = "countersign.deadline" // Unix seconds after which nothing of the run may live
 	LabelRunDir   = "countersign.rundir"   // host directory whose lock says that the run is alive
+	LabelState    = "countersign.state"    // which state directory that is in, see Alive
 	LabelUID      = "countersign.uid"
 )
 

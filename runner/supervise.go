@@ -310,7 +310,7 @@ func (r *run) placeShim(ctx context.Context) error {
 		return err
 	}
 	r.spec, r.job, err = Compile(r.sealed, Placement{
-		UID: uid, RunDir: r.claim.Dir, SocketDir: r.claim.Sockets, ShimDir: dir, Engine: r.engine, Image: *image, Now: r.s.Now(),
+		UID: uid, RunDir: r.claim.Dir, State: r.claim.State, SocketDir: r.claim.Sockets, ShimDir: dir, Engine: r.engine, Image: *image, Now: r.s.Now(),
 	})
 	return err
 }

@@ -28,6 +28,10 @@ func main() {
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	// A reader that goes away (`| head`) is an error of that write, not the end
+	// of a process that has a sandbox to remove. Notified, not ignored: what is
+	// ignored would be ignored in the programs that are started, too.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	root := newRootCommand()
 	root.SetArgs(args)
 	root.SetIn(stdin)

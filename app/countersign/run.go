@@ -157,7 +157,14 @@ func (l *localRun) perform(ctx context.Context, g *facts, sealed contract.Sealed
 	fmt.Fprintf(l.stderr, "countersign: run %s under contract %s (%s, %s)\n", g.task.RunID, short(sealed.Digest()), sealed.Contract().Level, sealed.Contract().Isolation)
 	ctx, kill, stop := interrupts(ctx)
 	defer stop()
-	report, err := runner.Launch(ctx, command, order, l.output, kill)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	output := func(fd int, p []byte) {
+		if err := l.output(fd, p); err != nil {
+			cancel() // whoever wanted it has gone
+		}
+	}
+	report, err := runner.Launch(ctx, command, order, output, kill)
 	if errors.Is(err, runner.ErrSupervisorLost) {
 		return l.lost(ctx, g, order.Evidence, err), nil
 	}
@@ -168,12 +175,13 @@ func (l *localRun) perform(ctx context.Context, g *facts, sealed contract.Sealed
 	return l.sign(report, order.Evidence, key), nil
 }
 
-func (l *localRun) output(fd int, p []byte) {
+func (l *localRun) output(fd int, p []byte) error {
 	w := l.stdout
 	if fd == 2 {
 		w = l.stderr
 	}
-	w.Write(p)
+	_, err := w.Write(p)
+	return err
 }
 
 // interrupts turns the first SIGINT or SIGTERM into a cancelled context and the
