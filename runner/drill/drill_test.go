@@ -1,0 +1,281 @@
+package drill
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/policy/contract"
+)
+
+func TestWrong(t *testing.T) {
+	for _, tt := range []struct {
+		name, result string
+		wrong        bool
+	}{
+		{"no read of /etc/shadow", "EACCES", false},
+		{"no read of /etc/shadow", "ok", true},
+		{"no marker of an earlier run", "none", false},
+		{"no marker of an earlier run", "ok: /tmp/x", true},
+		{"no end of PID 1", "PID 1 is there", false},
+		{"no read of /etc/shadow", "", true},
+		{"may write in /tmp", "ok", false},
+		{"may write in /tmp", "EROFS", true},
+		{"may write in /tmp", "", true},
+		{"perhaps", "EROFS", true},
+		{"", "ok", true},
+	} {
+		if got := (Attempt{Name: tt.name, Result: tt.result}).Wrong(); (got != "") != tt.wrong {
+			t.Errorf("%q with %q: %q", tt.name, tt.result, got)
+		}
+	}
+}
+
+func TestJudgeAttempts(t *testing.T) {
+	const here, devices = "mount crossing", "no device beyond the harmless"
+	for _, tt := range []struct {
+		name      string
+		isolation contract.Isolation
+		attempts  []Attempt
+		want      Verdict
+	}{
+		{"none tried", "runc", nil, Fails},
+		{"another control's", "runc", []Attempt{{"PID 1", "no limit of PID 1", "EPERM"}}, Fails},
+		{"refused", "runc", []Attempt{{here, "no disk", "ENOENT"}}, Holds},
+		{"got through", "runc", []Attempt{{here, "no disk", "ENOENT"}, {here, "no bind mount", "ok"}}, Fails},
+		{"stated for gVisor, under runc", "runc", []Attempt{{here, devices, "ok"}}, Fails},
+		{"stated, under gVisor", "runsc", []Attempt{{here, devices, "ok"}}, Weaker},
+		{"stated, and refused all the same", "runsc", []Attempt{{here, devices, "ENOENT"}}, Holds},
+		{"stated, and another got through", "runsc", []Attempt{{here, devices, "ok"}, {here, "no disk", "ok"}}, Fails},
+	} {
+		if got, why := judgeAttempts(tt.isolation, here, tt.attempts); got != tt.want {
+			t.Errorf("%s: %s (%s), want %s", tt.name, got, why, tt.want)
+		}
+	}
+}
+
+func TestParseAttempts(t *testing.T) {
+	const list = `[{"control": "a", "name": "no b", "result": "EPERM"}]`
+	for _, tt := range []struct {
+		output string
+		n      int
+		fails  bool
+	}{
+		{"", 0, false},
+		{"some words\n", 0, false},
+		{strings.Repeat(".", 5000) + "\n" + list + "\n", 1, false},
+		{list[:30], 0, true},
+	} {
+		got, err := ParseAttempts(tt.output)
+		if len(got) != tt.n || (err != nil) != tt.fails {
+			t.Errorf("%.40q: %d attempts, %v", tt.output, len(got), err)
+		}
+	}
+}
+
+func exit(n int) *int { return &n }
+
+// sound are findings in which every control holds, as a drill under runc has.
+func sound() *findings {
+	f := &findings{isolation: contract.IsolationRunc, secrets: []string{"drill-secret-0"}, works: map[string]*finding{}}
+	probed := []stage{{Stage: "before", Checks: 300}, {Stage: "after", Checks: 300}}
+	for i, name := range []string{workAttempts, workResidue, workAgain, workDaemons, workMemory, workProcesses, workDisk, workFlood, workClock} {
+		f.works[name] = &finding{started: true, stages: slices.Clone(probed), Result: Result{Outcome: contract.Outcome{
+			RunID: fmt.Sprint("run_", i), State: contract.StateCompleted, WorkloadExit: exit(0), Reason: "exit: the workload exited with 0",
+		}}}
+	}
+	for name, out := range map[string]contract.Outcome{
+		workMemory:      {State: contract.StateFailed, ExitCode: 137, WorkloadExit: exit(137), Reason: "memory: reached"},
+		workProcesses:   {State: contract.StateFailed, ExitCode: 1, WorkloadExit: exit(1), Reason: "pids: reached"},
+		workDisk:        {State: contract.StateFailed, ExitCode: 1, WorkloadExit: exit(1), Reason: "disk: reached"},
+		workClock:       {State: contract.StateTimedOut, ExitCode: 124, WorkloadExit: exit(137), TimedOut: true, Reason: "timeout: passed"},
+		workNoEngine:    {State: contract.StateFailClosed, ExitCode: 125, Reason: "unavailable: no Docker Engine answers on /x"},
+		workNoImage:     {State: contract.StateFailClosed, ExitCode: 125, Reason: "unavailable: the image x is not on this machine"},
+		workNoIsolation: {State: contract.StateFailClosed, ExitCode: 125, Reason: "unavailable: the runtime runc is not registered"},
+		workAskSocket:   {State: contract.StateRefused, ExitCode: 126, Reason: "refused: asks for the container engine's socket"},
+	} {
+		if f.works[name] == nil {
+			f.works[name] = &finding{}
+		}
+		f.works[name].Outcome, f.works[name].Exit = out, out.ExitCode
+	}
+	first := f.works[workAttempts]
+	first.Shown = []byte(`[{"HostConfig":{}}]`)
+	first.patch = strings.Repeat("new file mode 120000\n", 6)
+	for _, c := range controls(f.isolation) {
+		first.attempts = append(first.attempts, Attempt{c.name, "no way out", "EPERM"})
+	}
+	for _, name := range []string{workResidue, workAgain} {
+		f.works[name].attempts = []Attempt{{residueControl, "no marker of an earlier run", "none"}}
+	}
+	f.works[workDaemons].output = "daemons are there\n"
+	f.works[workDaemons].patch = "--- /dev/null\n+++ b/00-count\n@@ -0,0 +1 @@\n+0000000000000008\ndiff\n+++ b/zz-count\n@@ -0,0 +1 @@\n+0000000000000007\n"
+	f.works[workFlood].logBytes = floodLog * mib
+	f.works[workFlood].Said = []byte("countersign: output.log is full: 5 bytes\n")
+	f.works[workClock].patch = "+++ b/before-the-end\n"
+	return f
+}
+
+// Each row turns red by its own fault and by no other's.
+func TestRows(t *testing.T) {
+	if r := judge(sound()); !r.OK || r.Count(Fails)+r.Count(Weaker) > 0 || r.Count(Refused) != 4 {
+		t.Fatalf("sound findings: %+v", r)
+	}
+	for _, tt := range []struct {
+		row   string
+		spoil func(*findings)
+	}{
+		{"engine missing", func(f *findings) { f.works[workNoEngine].Exit = 0 }},
+		{"engine missing", func(f *findings) { f.works[workNoEngine].Outcome.Reason = "internal: something else" }},
+		{"image missing", func(f *findings) { f.works[workNoImage].started = true }},
+		{"isolation missing", func(f *findings) { delete(f.works, workNoIsolation) }},
+		{"Docker's socket asked for", func(f *findings) { f.works[workAskSocket].Outcome.WorkloadExit = exit(0) }},
+		{"checks of the sandbox", func(f *findings) { f.works[workDisk].stages = f.works[workDisk].stages[:1] }},
+		{"checks of the sandbox", func(f *findings) { f.works[workDisk].stages[1].Checks = 0 }},
+		{"checks of the sandbox", func(f *findings) { f.works[workDisk].stages[0].Wrong = []json.RawMessage{nil} }},
+		{"nothing reached the host", func(f *findings) { f.hits = 1 }},
+		{"links are not followed out", func(f *findings) { f.works[workAttempts].patch = "" }},
+		{"links are not followed out", func(f *findings) { f.works[workAttempts].patch += "+root:x:0:0\n" }},
+		{"links are not followed out", func(f *findings) { f.works[workAttempts].patch += "b/collect-fifo\n" }},
+		{"links are not followed out", func(f *findings) { f.works[workAttempts].patch += "b/keys/deploy.pem\n" }},
+		{"child processes end", func(f *findings) {
+			f.works[workDaemons].patch = strings.Replace(f.works[workDaemons].patch, "7", "9", 1)
+		}},
+		{"child processes end", func(f *findings) { f.works[workDaemons].patch = "" }},
+		{"child processes end", func(f *findings) { f.works[workDaemons].output = "" }},
+		{"secrets in evidence and records", func(f *findings) { f.works[workDisk].leaks = []string{"ledger.jsonl"} }},
+		{"secrets in evidence and records", func(f *findings) { f.works[workAttempts].Shown = nil }},
+		{residueControl, func(f *findings) { f.works[workAgain].attempts[0].Result = "ok: /tmp/x" }},
+		{residueControl, func(f *findings) { f.works[workResidue].attempts[0].Control = "private address" }},
+		{residueControl, func(f *findings) { f.works[workAgain].Outcome.RunID = f.works[workResidue].Outcome.RunID }},
+		{"memory", func(f *findings) { f.works[workMemory].Outcome.Reason = "exit: 137" }},
+		{"processes", func(f *findings) { f.works[workProcesses].Outcome.State = contract.StateCompleted }},
+		{"workspace bytes", func(f *findings) { f.works[workDisk].Outcome.Reason = "exit: 1" }},
+		{"output", func(f *findings) { f.works[workFlood].logBytes = 2 * floodLog * mib }},
+		{"output", func(f *findings) { f.works[workFlood].logBytes = 0 }},
+		{"output", func(f *findings) { f.works[workFlood].Said = nil }},
+		{"wall clock", func(f *findings) { f.works[workClock].Outcome.TimedOut = false }},
+		{"wall clock", func(f *findings) { f.works[workClock].patch = "" }},
+		{"nothing is left", func(f *findings) { f.works[workFlood].Left = []string{"container"} }},
+		{"nothing is left", func(f *findings) { f.works[workFlood].onHost = []string{"process 7"} }},
+		{"nothing is left", func(f *findings) { f.works[workFlood].RepoChanged = true }},
+		{"metadata address", func(f *findings) { spoil(f, "metadata address", "ok") }},
+		{"Docker's socket", func(f *findings) { spoil(f, "Docker's socket", "ok") }},
+		{"a new control", func(f *findings) { spoil(f, "a new control", "EPERM") }},
+	} {
+		f := sound()
+		tt.spoil(f)
+		r := judge(f)
+		var red []string
+		for _, row := range r.Rows {
+			if row.Verdict == Fails {
+				red = append(red, row.Control)
+			}
+		}
+		// A container or process that is left of the daemons is both rows'.
+		if r.OK || !slices.Equal(red, []string{tt.row}) {
+			t.Errorf("%s: red are %q", tt.row, red)
+		}
+	}
+}
+
+func spoil(f *findings, control, result string) {
+	w := f.works[workAttempts]
+	w.attempts = append(w.attempts, Attempt{control, "no way out", result})
+}
+
+// What was not performed is no success.
+func TestNothingFound(t *testing.T) {
+	r := judge(&findings{isolation: contract.IsolationRunsc, works: map[string]*finding{}})
+	for _, row := range r.Rows {
+		if row.Verdict != Fails && row.Control != "secrets in output and errors" {
+			t.Errorf("%s: %s", row.Control, row.Verdict)
+		}
+	}
+}
+
+// Under gVisor a lost sandbox is stated where the table says so, and an honest
+// end is still one.
+func TestWeakerRows(t *testing.T) {
+	lost := Result{Exit: 125, Outcome: contract.Outcome{State: contract.StateFailClosed, ExitCode: 125, Reason: "lost: the sandbox broke off"}}
+	f := &findings{isolation: contract.IsolationRunsc, works: map[string]*finding{workProcesses: {Result: lost}, workKillInit: {Result: lost}}}
+	for _, j := range []func(*findings) (Verdict, string){processes, endedInit} {
+		if v, why := j(f); v != Weaker {
+			t.Errorf("%s: %s", v, why)
+		}
+	}
+	f.isolation = contract.IsolationRunc
+	for _, j := range []func(*findings) (Verdict, string){processes, endedInit} {
+		if v, why := j(f); v != Fails {
+			t.Errorf("under runc %s: %s", v, why)
+		}
+	}
+}
+
+// fake answers every work with one result.
+type fake struct {
+	result Result
+	err    error
+	files  map[string]string
+	works  []Work
+}
+
+func (f *fake) Commit(_ context.Context, files map[string]string) error {
+	f.files = files
+	return nil
+}
+
+func (f *fake) Run(_ context.Context, w Work) (Result, error) {
+	f.works = append(f.works, w)
+	return f.result, f.err
+}
+
+func drillOf(t *testing.T, s Sealed, isolation contract.Isolation) (Report, error) {
+	return Run(context.Background(), Config{
+		Sealed: s, Isolation: isolation, Image: "example/image:1", Dir: filepath.Join(t.TempDir(), "d"), Rand: rand.Reader, Now: time.Now,
+	})
+}
+
+// Without a sandbox there is no verdict.
+func TestUnable(t *testing.T) {
+	for name, s := range map[string]*fake{
+		"no result":   {err: errors.New("nothing there")},
+		"no workload": {result: Result{Exit: 125, Outcome: contract.Outcome{ExitCode: 125, Reason: "unavailable: no engine"}}},
+	} {
+		_, err := drillOf(t, s, contract.IsolationRunc)
+		var unable *Unable
+		if !errors.As(err, &unable) || len(s.works) != 1 {
+			t.Errorf("%s: %v after %d works", name, err, len(s.works))
+		}
+	}
+}
+
+// Works that do nothing leave a red table; and no work is told a planted secret
+// other than by the host's environment and the denied file.
+func TestWorks(t *testing.T) {
+	for _, isolation := range []contract.Isolation{contract.IsolationRunc, contract.IsolationRunsc} {
+		s := &fake{result: Result{Outcome: contract.Outcome{State: contract.StateCompleted, WorkloadExit: exit(0)}}}
+		r, err := drillOf(t, s, isolation)
+		if err != nil || r.OK || r.Count(Fails) < 30 {
+			t.Errorf("%s: %v, %d rows fail", isolation, err, r.Count(Fails))
+		}
+		for _, w := range s.works {
+			if told := strings.Join(w.Argv, " ") + w.Policy; strings.Contains(told, "drill-secret-") {
+				t.Errorf("%s is told a secret: %s", w.Name, told)
+			}
+			if len(w.HostEnv) == 0 || w.Home == "" {
+				t.Errorf("%s has no secrets around it", w.Name)
+			}
+		}
+		if strings.Contains(s.files["inside.py"], "drill-secret-") || !strings.Contains(s.files["keys/deploy.pem"], "drill-secret-") {
+			t.Error("the program holds what it looks for, or the denied file does not")
+		}
+	}
+}
