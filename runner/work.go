@@ -177,7 +177,8 @@ func (w liveWriter) Write(p []byte) (int, error) {
 }
 
 // settle is what follows a started workload, whatever ended it: the canaries
-// again, the capture, and the end of the container.
+// again, the capture, and the end of the container. The patch needs nothing of
+// the sandbox any more, so it is made while that ends.
 func (r *run) settle(ctx context.Context) {
 	alive := r.seen.Claimed != nil
 	if alive {
@@ -185,19 +186,33 @@ func (r *run) settle(ctx context.Context) {
 			r.fail("work", err)
 		}
 	}
-	if err := r.step(ctx, stage{"capture", captureTime, func(r *run, ctx context.Context) error { return r.capture(ctx, alive) }}); err != nil {
+	var got *workspace.Captured
+	err := r.step(ctx, stage{"capture", captureTime, func(r *run, ctx context.Context) (err error) {
+		got, err = r.capture(ctx, alive)
+		return err
+	}})
+	r.endSandbox(ctx, alive)
+	if err == nil {
+		err = r.step(ctx, stage{"patch", captureTime, func(r *run, ctx context.Context) error { return r.makePatch(ctx, got) }})
+	}
+	if err != nil {
 		r.fail("capture", err)
 	}
 	r.s.failPoint("capture")
+	if err := r.step(ctx, stage{"end", endTime, (*run).awaitEnd}); err != nil {
+		r.fail("work", err)
+	}
+}
+
+// endSandbox lets a living shim exit with the workload's status, and has the
+// engine kill what does not answer any more.
+func (r *run) endSandbox(ctx context.Context, alive bool) {
 	if alive {
 		if err := r.session.bye(); err != nil {
 			r.s.Log.Warn("ending the sandbox", "error", err)
 		}
 	} else if err := r.step(ctx, stage{"kill", endTime, func(r *run, ctx context.Context) error { return r.sandbox.Kill(ctx) }}); err != nil {
 		r.s.Log.Error("killing the sandbox", "error", err)
-	}
-	if err := r.step(ctx, stage{"end", endTime, (*run).awaitEnd}); err != nil {
-		r.fail("work", err)
 	}
 }
 
@@ -226,17 +241,22 @@ func (r *run) captureBounds() workspace.Bounds {
 	return workspace.Bounds{Entries: r.c.Limits.Files + entrySlack, Depth: captureDepth, Bytes: disk, File: disk, Time: captureTime / 2}
 }
 
-// capture takes the tree as the workload left it and makes the patch. Nothing
-// but the shim lives in the sandbox, or nothing at all.
-func (r *run) capture(ctx context.Context, alive bool) error {
+// capture takes the tree as the workload left it into the run's own store.
+// Nothing but the shim lives in the sandbox, or nothing at all.
+func (r *run) capture(ctx context.Context, alive bool) (*workspace.Captured, error) {
 	transport, err := r.captureTransport(alive)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	got, err := r.store.Capture(ctx, transport, r.tree, r.captureBounds())
 	if err != nil {
-		return fmt.Errorf("capturing the workspace: %v", err)
+		return nil, fmt.Errorf("capturing the workspace: %v", err)
 	}
+	return got, nil
+}
+
+// makePatch writes what the captured tree changed.
+func (r *run) makePatch(ctx context.Context, got *workspace.Captured) error {
 	r.omissions = got.Omissions
 	for _, o := range got.Omissions {
 		if o.Reason == workspace.ReasonIgnored.String() {
