@@ -1,10 +1,12 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os/exec"
+	"slices"
 )
 
 // wholeFile is the largest file, in bytes, that is compared with the start tree
@@ -16,14 +18,37 @@ const wholeFile = 4 << 20
 // Files that are as they were are recognised by their own object id and stored
 // nowhere again.
 func (s *Store) Import(ctx context.Context, t *Tree, sel *Selection, contents io.Reader, b Bounds) (string, error) {
-	id, err := importTree(ctx, s.result, s.oidLen, t.entries, sel, contents, b)
+	entries, err := importBlobs(ctx, s.result, s.oidLen, t.entries, sel, contents, b)
+	if err == nil && sameEntries(entries, t.entries) {
+		return t.ID, nil
+	}
+	var id string
+	if err == nil {
+		id, err = s.result.writeTree(ctx, entries, false)
+	}
 	if err != nil {
 		return "", fmt.Errorf("importing result: %w", err)
 	}
 	return id, nil
 }
 
+// sameEntries says whether a result has the leaves of the start tree, which are
+// sorted.
+func sameEntries(result, start []treeEntry) bool {
+	sorted := slices.SortedFunc(slices.Values(result), func(a, b treeEntry) int { return cmp.Compare(a.path, b.path) })
+	return slices.EqualFunc(sorted, start, func(a, b treeEntry) bool { return a.path == b.path && a.mode == b.mode && a.oid == b.oid })
+}
+
 func importTree(ctx context.Context, g git, oidLen int, start []treeEntry, sel *Selection, contents io.Reader, b Bounds) (string, error) {
+	entries, err := importBlobs(ctx, g, oidLen, start, sel, contents, b)
+	if err != nil {
+		return "", err
+	}
+	return g.writeTree(ctx, entries, false)
+}
+
+// importBlobs stores what is new and returns the leaves of the result.
+func importBlobs(ctx context.Context, g git, oidLen int, start []treeEntry, sel *Selection, contents io.Reader, b Bounds) ([]treeEntry, error) {
 	im := &importer{g: g, oidLen: oidLen, start: make(map[string]treeEntry, len(start)), tree: sel.carried}
 	for _, e := range start {
 		im.start[e.path] = e
@@ -32,7 +57,7 @@ func importTree(ctx context.Context, g git, oidLen int, start []treeEntry, sel *
 	for _, e := range sel.Keep {
 		if e.Kind == Symlink {
 			if err := im.small(ctx, e, []byte(e.Target)); err != nil {
-				return "", err
+				return nil, err
 			}
 		}
 	}
@@ -40,12 +65,9 @@ func importTree(ctx context.Context, g git, oidLen int, start []treeEntry, sel *
 		return im.file(ctx, e, r)
 	})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	if err := im.finish(ctx); err != nil {
-		return "", err
-	}
-	return g.writeTree(ctx, im.tree, false)
+	return im.tree, im.finish(ctx)
 }
 
 // importer stores blobs through one `git fast-import`, started for the first

@@ -68,6 +68,9 @@ func (s *Store) patch(ctx context.Context, j patchJob, w io.Writer) (*Patch, err
 	if !isOID(j.newTree) {
 		return nil, fmt.Errorf("%q is not a tree id", j.newTree)
 	}
+	if j.newTree == j.baseTree { // nothing to make, and nothing to prove
+		return &Patch{Digest: contract.DigestBytes(nil), Changes: []Change{}}, nil
+	}
 	name := s.scratch("patch")
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -17,7 +17,8 @@ type Repo struct {
 	CommonDir string // holds objects and refs
 	Worktree  string // the checkout's top directory, "" for a bare repository
 
-	git git
+	git    git
+	format string // of object ids, as git names it
 }
 
 // MaxReadFile is the largest file in bytes that [Repo.ReadFile] returns.
@@ -39,7 +40,7 @@ func OpenRepo(ctx context.Context, dir string) (*Repo, error) {
 		return nil, fmt.Errorf("opening repository: %w", err)
 	}
 	r.git = git{bin, r.GitDir}
-	if _, err := r.git.line(ctx, "rev-parse", "--show-object-format"); err != nil {
+	if r.format, err = r.git.line(ctx, "rev-parse", "--show-object-format"); err != nil {
 		return nil, fmt.Errorf("opening repository %s: %w", r.GitDir, err)
 	}
 	return r, nil
@@ -137,8 +138,12 @@ func (r *Repo) Resolve(ctx context.Context, rev string) (string, error) {
 	if rev == "" || strings.HasPrefix(rev, "-") || strings.ContainsRune(rev, 0) {
 		return "", fmt.Errorf("resolving revision %q: not a revision; name a commit, branch or tag", rev)
 	}
-	// In two steps: after ":/text" a suffix would be part of the text.
-	sha, err := r.git.line(ctx, "rev-parse", "--verify", rev)
+	// In two steps where it is no plain name: after ":/text" a suffix would be
+	// part of the text.
+	sha, err := rev, error(nil)
+	if !plainRev(rev) {
+		sha, err = r.git.line(ctx, "rev-parse", "--verify", rev)
+	}
 	if err == nil {
 		sha, err = r.git.line(ctx, "rev-parse", "--verify", sha+"^{commit}")
 	}
@@ -154,13 +159,23 @@ func (r *Repo) Resolve(ctx context.Context, rev string) (string, error) {
 	return sha, nil
 }
 
+// plainRev says whether a revision is nothing but a name or an object id.
+func plainRev(rev string) bool {
+	return !strings.ContainsFunc(rev, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '/' && r != '_'
+	})
+}
+
 // DefaultBranch says which branch the policy is read from and its commit: what
-// origin/HEAD points to, else main. The name is the branch's short one. Without
-// any the error is [ErrNoDefaultBranch].
+// origin/HEAD points to, else in a bare repository what its own HEAD points to,
+// else main. The name is the branch's short one. Without any the error is
+// [ErrNoDefaultBranch].
 func (r *Repo) DefaultBranch(ctx context.Context) (ref, sha string, err error) {
 	const remotes = "refs/remotes/origin/"
 	candidates := []string{"refs/heads/main", remotes + "main"}
 	if head, err := r.git.line(ctx, "symbolic-ref", "--quiet", remotes+"HEAD"); err == nil && strings.HasPrefix(head, remotes) {
+		candidates = append([]string{head}, candidates...)
+	} else if head, err := r.git.line(ctx, "symbolic-ref", "--quiet", "HEAD"); r.Worktree == "" && err == nil && strings.HasPrefix(head, "refs/heads/") {
 		candidates = append([]string{head}, candidates...)
 	}
 	for _, c := range candidates {

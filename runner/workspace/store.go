@@ -50,18 +50,14 @@ func newStore(ctx context.Context, dir string, from *Repo) (*Store, error) {
 	if names, err := os.ReadDir(abs); err != nil || len(names) > 0 {
 		return nil, errors.Join(err, fmt.Errorf("%s is not empty", abs))
 	}
-	format, err := from.git.line(ctx, "rev-parse", "--show-object-format")
-	if err != nil {
-		return nil, err
-	}
 	s := &Store{dir: abs, from: from}
-	switch format {
+	switch from.format {
 	case "sha1":
 		s.oidLen = 20
 	case "sha256":
 		s.oidLen = 32
 	default:
-		return nil, fmt.Errorf("object format %q is not supported", format)
+		return nil, fmt.Errorf("object format %q is not supported", from.format)
 	}
 	for _, r := range []struct {
 		g          *git
