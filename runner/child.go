@@ -118,10 +118,11 @@ func Launch(ctx context.Context, command *exec.Cmd, order Order, output func(fd 
 	close(done)
 	<-told
 	stdin.Close()
-	if waitErr := command.Wait(); err != nil {
-		return Report{}, fmt.Errorf("%w (%v)", err, waitErr)
+	waitErr := command.Wait()
+	if err != nil && waitErr != nil {
+		err = fmt.Errorf("%w (%v)", err, waitErr)
 	}
-	return report, nil
+	return report, err
 }
 
 // tell writes the order, then a word for each way of ending, until done.

@@ -35,9 +35,9 @@ type Claim struct {
 	lock    *os.File
 }
 
-// claim makes and locks the directory of a run. The state directory's own lock
+// NewClaim makes and locks the directory of a run. The state directory's own lock
 // is held meanwhile, so that a sweep never sees a directory half made.
-func claim(stateDir, runID string) (*Claim, error) {
+func NewClaim(stateDir, runID string) (*Claim, error) {
 	unlock, err := lockState(stateDir)
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ const runA, runB = "run_01kb7v2q8tn4yfpm6s0ehr3wxa", "run_01kb7v2q8tn4yfpm6s0ehr
 
 func mustClaim(t *testing.T, state, id string) *Claim {
 	t.Helper()
-	c, err := claim(state, id)
+	c, err := NewClaim(state, id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestAlive(t *testing.T) {
 func TestClaimTwice(t *testing.T) {
 	state := t.TempDir()
 	mustClaim(t, state, runA)
-	if _, err := claim(state, runA); err == nil {
+	if _, err := NewClaim(state, runA); err == nil {
 		t.Error("one run was claimed twice")
 	}
 }

@@ -235,7 +235,7 @@ func (r *run) claimPlace(ctx context.Context) error {
 		return err
 	}
 	var err error
-	r.claim, err = claim(r.s.StateDir, r.c.RunID)
+	r.claim, err = NewClaim(r.s.StateDir, r.c.RunID)
 	return err
 }
 

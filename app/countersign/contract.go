@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,6 +33,7 @@ Exit status: 0; 125 when a fact could not be read; 126 when it is refused.`,
 		},
 	}
 	f.register(cmd)
+	cmd.SetFlagErrorFunc(flagError)
 	cmd.Flags().BoolVar(&explain, "explain", false, "print which rule, profile or cap gave each field")
 	cmd.AddCommand(newContractDiffCommand())
 	return cmd
@@ -46,7 +48,8 @@ func printContract(cmd *cobra.Command, f *runFlags, argv []string, explain bool)
 	if err != nil {
 		return exitStatus{contract.ExitFailClosed, err}
 	}
-	g, err := gather(cmd.Context(), f, argv, engine, time.Now())
+	f.timeoutSet = cmd.Flags().Changed("timeout")
+	g, err := gather(cmd.Context(), f, argv, env.StateDir, engine, time.Now())
 	if err != nil {
 		return exitStatus{contract.ExitFailClosed, err}
 	}
@@ -86,7 +89,12 @@ func newContractDiffCommand() *cobra.Command {
 countersign contract.
 
 Exit status: 0 when they are the same, 1 when they differ, 2 when one cannot be read.`,
-		Args: cobra.ExactArgs(2),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return exitStatus{2, errors.New("diff takes two contracts: countersign contract diff A B")}
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var c [2]contract.Contract
 			for i, path := range args {

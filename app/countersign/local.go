@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -31,6 +32,7 @@ type runFlags struct {
 	repo, rev, policy, ceiling, profile, image, isolation, evidence, resolver, approve string
 
 	dirty, json bool
+	timeoutSet  bool // --timeout was given
 	labels      []string
 	allow       []string
 	secrets     []string
@@ -65,7 +67,7 @@ func (f *runFlags) check() error {
 		return errors.New("--approve prompt: promotions are not built yet; only deny is there")
 	case f.approve != "deny":
 		return fmt.Errorf("--approve is %q: want prompt or deny", f.approve)
-	case f.timeout < 0 || f.timeout%time.Second != 0:
+	case f.timeout < 0 || f.timeout%time.Second != 0 || f.timeoutSet && f.timeout == 0:
 		return fmt.Errorf("--timeout is %s: want whole seconds, above zero", f.timeout)
 	case f.dirty && f.rev != "HEAD":
 		return errors.New("--dirty takes the working copy and --rev a commit's tree: give one of them")
@@ -94,6 +96,7 @@ func (f *runFlags) asked() (contract.Asked, error) {
 // facts is everything that one local decision rests on, read once.
 type facts struct {
 	repo       *workspace.Repo
+	policyName string // where the policy was found, for people
 	task       contract.Task
 	snapshot   contract.Snapshot
 	policyText []byte
@@ -106,12 +109,12 @@ type facts struct {
 }
 
 // gather reads the facts for flags and argv, and derives the contract.
-func gather(ctx context.Context, f *runFlags, argv []string, engine *docker.Engine, now time.Time) (*facts, error) {
+func gather(ctx context.Context, f *runFlags, argv []string, stateDir string, engine *docker.Engine, now time.Time) (*facts, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
 	g := &facts{}
-	if err := g.readTask(ctx, f, argv, now); err != nil {
+	if err := g.readTask(ctx, f, argv, stateDir, now); err != nil {
 		return nil, err
 	}
 	in, err := g.readPolicy(ctx, f)
@@ -127,10 +130,13 @@ func gather(ctx context.Context, f *runFlags, argv []string, engine *docker.Engi
 	return g, nil
 }
 
-func (g *facts) readTask(ctx context.Context, f *runFlags, argv []string, now time.Time) error {
+func (g *facts) readTask(ctx context.Context, f *runFlags, argv []string, stateDir string, now time.Time) error {
 	var err error
 	if g.repo, err = workspace.OpenRepo(ctx, f.repo); err != nil {
 		return err
+	}
+	if dir := repoDir(g.repo); !utf8.ValidString(dir) {
+		return fmt.Errorf("the repository's path %q is not UTF-8 text, in which evidence names it: move it", dir)
 	}
 	if f.dirty && g.repo.Worktree == "" {
 		return errors.New("--dirty: the repository has no working copy")
@@ -153,7 +159,7 @@ func (g *facts) readTask(ctx context.Context, f *runFlags, argv []string, now ti
 	}
 	start := contract.Start{SHA: head}
 	if f.dirty {
-		if start.PatchDigest, err = dirtyDigest(ctx, g.repo, head); err != nil {
+		if start.PatchDigest, err = dirtyDigest(ctx, g.repo, head, stateDir, id); err != nil {
 			return err
 		}
 	}
@@ -172,13 +178,16 @@ func (g *facts) readTask(ctx context.Context, f *runFlags, argv []string, now ti
 
 // dirtyDigest names what the working copy changes against head. The run's own
 // process reads it again and refuses one that changed in between.
-func dirtyDigest(ctx context.Context, repo *workspace.Repo, head string) (string, error) {
-	dir, err := os.MkdirTemp("", "countersign-dirty-")
+//
+// It works in a claimed directory, so that a sweep finds what a killed process
+// leaves of the working copy's contents.
+func dirtyDigest(ctx context.Context, repo *workspace.Repo, head, stateDir, runID string) (string, error) {
+	claim, err := runner.NewClaim(stateDir, runID+"-dirty")
 	if err != nil {
-		return "", fmt.Errorf("reading working copy: %v", err)
+		return "", fmt.Errorf("reading working copy: %w", err)
 	}
-	defer os.RemoveAll(dir)
-	store, err := workspace.NewStore(ctx, filepath.Join(dir, "store"), repo)
+	defer claim.Release()
+	store, err := workspace.NewStore(ctx, filepath.Join(claim.Scratch, "store"), repo)
 	if err != nil {
 		return "", err
 	}
@@ -209,6 +218,7 @@ func (g *facts) readPolicy(ctx context.Context, f *runFlags) (policy.Input, erro
 	if err != nil {
 		return in, err
 	}
+	g.policyName = name
 	if in.Policy, err = policy.Parse(name, g.policyText); err != nil {
 		g.refused = fmt.Errorf("the policy is not valid:\n%w", err)
 	}
@@ -252,6 +262,13 @@ func (g *facts) findPolicy(ctx context.Context, f *runFlags) (string, error) {
 				Status: contract.SourceFound, Ref: g.task.Base.Ref, SHA: g.task.Base.SHA, Path: policyPath, Digest: contract.DigestBytes(text),
 			}
 			return g.task.Base.Ref + ":" + policyPath, nil
+		}
+	}
+	if g.task.Base.SHA == "" {
+		// A policy that is there and does not apply must not go unnoticed.
+		if _, found, err := g.repo.ReadFile(ctx, g.task.Head.SHA, policyPath); err != nil || found {
+			return "", errors.Join(err, fmt.Errorf("the commit has a policy, but which branch is the default one, whose policy counts, cannot be told: there is no origin/HEAD and no main; "+
+				"name the policy with --policy, or run git remote set-head origin --auto"))
 		}
 	}
 	g.policyText = policy.BuiltinPolicy()

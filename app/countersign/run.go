@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -37,9 +40,12 @@ command's own.
 
 Ctrl-C ends the command (SIGTERM, then SIGKILL) and keeps its patch; a second
 Ctrl-C ends it at once.`,
-		Args: commandArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			f.timeoutSet = cmd.Flags().Changed("timeout")
 			l, err := newLocalRun(cmd, &f)
+			if err == nil && len(args) == 0 {
+				err = noCommand(cmd)
+			}
 			if err != nil {
 				return l.finish(failClosed("", runner.ReasonUnavailable, err))
 			}
@@ -49,15 +55,21 @@ Ctrl-C ends it at once.`,
 	f.register(cmd)
 	cmd.Flags().StringVar(&f.evidence, "evidence", "", "`DIR` for the evidence, which must not exist (default: .countersign/runs/<id> in the repository)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON object on standard output, all else on standard error")
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return exitStatus{contract.ExitFailClosed, fmt.Errorf("%v; see countersign run --help", err)}
-	})
+	cmd.SetFlagErrorFunc(flagError)
 	return cmd
+}
+
+func flagError(cmd *cobra.Command, err error) error {
+	return exitStatus{contract.ExitFailClosed, fmt.Errorf("%v; see countersign %s --help", err, cmd.Name())}
+}
+
+func noCommand(cmd *cobra.Command) error {
+	return fmt.Errorf("there is no command to run: countersign %s [flags] -- ARGV", cmd.Name())
 }
 
 func commandArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return exitStatus{contract.ExitFailClosed, fmt.Errorf("there is no command to run: countersign %s [flags] -- ARGV", cmd.Name())}
+		return exitStatus{contract.ExitFailClosed, noCommand(cmd)}
 	}
 	return nil
 }
@@ -68,13 +80,17 @@ type localRun struct {
 	env    environment
 	engine *docker.Engine
 	stdout io.Writer // of the workload; standard error with --json
-	stderr io.Writer
+	stderr io.Writer // of the workload
+	own    io.Writer // what this program says, apart from the workload's words
 	result io.Writer // of the JSON object
 }
 
 // newLocalRun returns a localRun that can at least say why it cannot run.
 func newLocalRun(cmd *cobra.Command, f *runFlags) (*localRun, error) {
-	l := &localRun{f: f, stdout: inert(cmd.OutOrStdout()), stderr: inert(cmd.ErrOrStderr()), result: cmd.OutOrStdout()}
+	l := &localRun{
+		f: f, stdout: inert(cmd.OutOrStdout()), stderr: inert(cmd.ErrOrStderr()),
+		own: plain(cmd.ErrOrStderr()), result: cmd.OutOrStdout(),
+	}
 	if f.json {
 		l.stdout = l.stderr
 	}
@@ -89,7 +105,7 @@ func newLocalRun(cmd *cobra.Command, f *runFlags) (*localRun, error) {
 // run gathers, decides, and has the decision performed.
 func (l *localRun) run(ctx context.Context, argv []string) error {
 	begun := time.Now()
-	g, err := gather(ctx, l.f, argv, l.engine, begun)
+	g, err := gather(ctx, l.f, argv, l.env.StateDir, l.engine, begun)
 	if err != nil && ctx.Err() != nil {
 		return l.finish(runner.Conclude(runner.Observed{Stop: runner.ReasonCancelled}))
 	}
@@ -154,7 +170,8 @@ func (l *localRun) perform(ctx context.Context, g *facts, sealed contract.Sealed
 	if err != nil {
 		return contract.Outcome{}, err
 	}
-	fmt.Fprintf(l.stderr, "countersign: run %s under contract %s (%s, %s)\n", g.task.RunID, short(sealed.Digest()), sealed.Contract().Level, sealed.Contract().Isolation)
+	fmt.Fprintf(l.own, "countersign: run %s under contract %s (%s, %s) of %s\n",
+		g.task.RunID, short(sealed.Digest()), sealed.Contract().Level, sealed.Contract().Isolation, contract.Escape(g.policyName))
 	ctx, kill, stop := interrupts(ctx)
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
@@ -220,13 +237,16 @@ func (l *localRun) supervisor() (*exec.Cmd, error) {
 	}
 	c := exec.Command(self, superviseName, "--state-dir", l.env.StateDir, "--shim", shim, "--docker-host", l.env.DockerHost, "--fail-point", l.env.FailPoint)
 	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
-	c.Stderr = l.stderr
+	c.Stderr = l.own
 	return c, nil
 }
 
 // evidenceDir is where the bundle goes; below the repository it is kept out of
 // git by a file of its own.
 func (l *localRun) evidenceDir(g *facts) (string, error) {
+	if !utf8.ValidString(l.f.evidence) {
+		return "", fmt.Errorf("the evidence directory %q is not UTF-8 text", l.f.evidence)
+	}
 	if l.f.evidence != "" {
 		return filepath.Abs(l.f.evidence)
 	}
@@ -235,22 +255,50 @@ func (l *localRun) evidenceDir(g *facts) (string, error) {
 		base = g.repo.GitDir
 	}
 	own := filepath.Join(base, ".countersign")
-	if err := os.MkdirAll(own, 0o755); err != nil {
-		return "", fmt.Errorf("making evidence directory: %v; name another with --evidence", err)
-	}
-	ignore := filepath.Join(own, ".gitignore")
-	if _, err := os.Lstat(ignore); err != nil {
-		if err := os.WriteFile(ignore, []byte("*\n"), 0o644); err != nil {
+	for _, dir := range []string{own, filepath.Join(own, "runs")} {
+		if err := ownDir(dir); err != nil {
 			return "", fmt.Errorf("making evidence directory: %v; name another with --evidence", err)
 		}
 	}
+	if err := ignoreOwn(filepath.Join(own, ".gitignore")); err != nil {
+		return "", fmt.Errorf("making evidence directory: %v; name another with --evidence", err)
+	}
 	return filepath.Abs(filepath.Join(own, "runs", g.task.RunID))
+}
+
+// ownDir makes a directory, or accepts one. A checkout's commit may hold a link
+// of that name, which would say where evidence is written.
+func ownDir(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err == nil || !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is not a directory", dir)
+	}
+	return err
+}
+
+// ignoreOwn keeps evidence out of git.
+func ignoreOwn(path string) error {
+	const all = "*\n"
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.WriteFile(path, []byte(all), 0o644)
+	}
+	if err != nil {
+		return err
+	}
+	if text, err := readBounded(path); err != nil || !info.Mode().IsRegular() || !strings.HasPrefix(string(text), all) {
+		return fmt.Errorf("%s does not keep evidence out of git: it must be a file whose first line is *", path)
+	}
+	return nil
 }
 
 // lost cleans up after a supervising process that died. Its bundle stays as
 // it is: incomplete.
 func (l *localRun) lost(ctx context.Context, g *facts, evidence string, err error) contract.Outcome {
-	s := &runner.Supervisor{Engine: l.engine, StateDir: l.env.StateDir, Now: time.Now, Log: newLogger(l.stderr)}
+	s := &runner.Supervisor{Engine: l.engine, StateDir: l.env.StateDir, Now: time.Now, Log: newLogger(l.own)}
 	if _, sweepErr := s.Sweep(context.WithoutCancel(ctx)); sweepErr != nil {
 		err = fmt.Errorf("%v; and what it left could not be removed: %v", err, sweepErr)
 	}
@@ -291,7 +339,11 @@ func writeEnvelope(dir string, s ledger.Statement, key signingKey) error {
 		return fmt.Errorf("writing evidence: %v", err)
 	}
 	_, err = f.Write(envelope)
-	if err := errors.Join(err, f.Sync(), f.Close(), os.Rename(tmp, path), syncDir(dir)); err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = errors.Join(os.Rename(tmp, path), syncDir(dir))
+	}
+	if err != nil {
+		os.Remove(tmp)
 		return fmt.Errorf("writing evidence: %v", err)
 	}
 	return nil
@@ -300,16 +352,16 @@ func writeEnvelope(dir string, s ledger.Statement, key signingKey) error {
 // tell says on standard error what a person should know beside the output.
 func (l *localRun) tell(report runner.Report) {
 	if report.Cut > 0 {
-		fmt.Fprintf(l.stderr, "countersign: output.log is full: %d bytes of output are not in it\n", report.Cut)
+		fmt.Fprintf(l.own, "countersign: output.log is full: %d bytes of output are not in it\n", report.Cut)
 	}
 	if s := report.Start; s.Submodules > 0 || s.LFSPointers > 0 {
-		fmt.Fprintf(l.stderr, "countersign: the workspace had %d empty submodules and %d LFS pointers\n", s.Submodules, s.LFSPointers)
+		fmt.Fprintf(l.own, "countersign: the workspace had %d empty submodules and %d LFS pointers\n", s.Submodules, s.LFSPointers)
 	}
 	for _, o := range report.Omissions {
 		if o.Reason == workspace.ReasonGit.String() && o.Count == 1 {
 			continue // the workspace's own .git, which never leaves
 		}
-		fmt.Fprintf(l.stderr, "countersign: left out of the patch: %d × %s\n", o.Count, o.Reason)
+		fmt.Fprintf(l.own, "countersign: left out of the patch: %d × %s\n", o.Count, o.Reason)
 	}
 }
 
@@ -323,11 +375,13 @@ func (l *localRun) finish(out contract.Outcome) error {
 		if err != nil {
 			return exitStatus{contract.ExitFailClosed, err}
 		}
-		fmt.Fprintf(l.result, "%s\n", data)
+		if _, err := fmt.Fprintf(l.result, "%s\n", data); err != nil {
+			return exitStatus{contract.ExitFailClosed, fmt.Errorf("printing the outcome: %v", err)}
+		}
 	}
-	fmt.Fprintf(l.stderr, "countersign: %s (%s)\n", out.State, contract.Escape(out.Reason))
+	fmt.Fprintf(l.own, "countersign: %s (%s)\n", out.State, contract.Escape(out.Reason))
 	if out.Evidence != "" {
-		fmt.Fprintf(l.stderr, "countersign: %d files changed; evidence in %s\n", out.Patch.Files, out.Evidence)
+		fmt.Fprintf(l.own, "countersign: %d files changed; evidence in %s\n", out.Patch.Files, out.Evidence)
 	}
 	if out.ExitCode == 0 {
 		return nil

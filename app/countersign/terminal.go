@@ -3,6 +3,8 @@ package main
 import (
 	"io"
 	"os"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -12,19 +14,44 @@ import (
 // queries or write the clipboard are dropped. Anything that is not a terminal
 // gets the bytes as they are.
 func inert(w io.Writer) io.Writer {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	if !isTerminal(w) {
 		return w
 	}
 	return &inertWriter{w: w}
 }
 
+// plain wraps a terminal for this program's own words: whatever colour or
+// concealment a workload has left on is taken off before each.
+func plain(w io.Writer) io.Writer {
+	if !isTerminal(w) {
+		return w
+	}
+	return plainWriter{w}
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+type plainWriter struct{ w io.Writer }
+
+func (p plainWriter) Write(b []byte) (int, error) {
+	if _, err := io.WriteString(p.w, "\x1b[0m"); err != nil {
+		return 0, err
+	}
+	return p.w.Write(b)
+}
+
 // inertWriter keeps text, tab, newline, carriage return and SGR sequences
-// (ECMA-48 §8.3.117, CSI … m). Its state lives across writes.
+// (ECMA-48 §8.3.117, CSI … m). It reads UTF-8, so that the control characters
+// above ASCII (C1) are seen too; bytes that are none become U+FFFD. Its state
+// lives across writes.
 type inertWriter struct {
-	w     io.Writer
-	state inertState
-	seq   []byte
+	w       io.Writer
+	pending []byte // the beginning of a character
+	state   inertState
+	seq     []byte
 }
 
 type inertState int
@@ -34,17 +61,20 @@ const (
 	inEscape            // after ESC
 	inCSI               // after ESC [
 	inString            // after ESC ] P X ^ _, until BEL or ESC
-	inC2                // after 0xC2, which begins U+0080 to U+00BF in UTF-8
 )
 
 const maxSGR = 32
 
 // Write never reports fewer bytes than it was given: dropped ones count.
 func (t *inertWriter) Write(p []byte) (int, error) {
+	in := append(t.pending, p...)
 	var out []byte
-	for _, b := range p {
-		out = t.next(out, b)
+	for len(in) > 0 && utf8.FullRune(in) {
+		r, size := utf8.DecodeRune(in)
+		in = in[size:]
+		out = t.next(out, r)
 	}
+	t.pending = append([]byte(nil), in...)
 	if len(out) > 0 {
 		if _, err := t.w.Write(out); err != nil {
 			return 0, err
@@ -53,58 +83,55 @@ func (t *inertWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (t *inertWriter) next(out []byte, b byte) []byte {
+func (t *inertWriter) next(out []byte, r rune) []byte {
 	switch t.state {
 	case inText:
 		switch {
-		case b == 0x1b:
+		case r == esc:
 			t.state = inEscape
-		case b == 0xc2:
-			t.state = inC2
-		case b >= 0x20 && b != 0x7f, b == '\n', b == '\r', b == '\t':
-			out = append(out, b)
-		}
-	case inC2:
-		t.state = inText
-		if b > 0x9f { // U+0080 to U+009F are control characters (C1)
-			return append(out, 0xc2, b)
-		}
-		if b < 0x80 { // the 0xC2 stood alone
-			return t.next(out, b)
+		case r == '\n' || r == '\r' || r == '\t' || !unicode.IsControl(r):
+			out = utf8.AppendRune(out, r)
 		}
 	case inEscape:
-		t.state = afterEscape(b)
-		t.seq = append(t.seq[:0], 0x1b, '[')
+		t.state = afterEscape(r)
+		t.seq = append(t.seq[:0], esc, '[')
 	case inCSI:
-		if len(t.seq) < maxSGR {
-			t.seq = append(t.seq, b)
-		}
-		if b >= 0x40 && b <= 0x7e { // the final byte
+		if r < 0x20 || r > 0x7e { // no part of a sequence
 			t.state = inText
-			if b == 'm' && t.seq[len(t.seq)-1] == 'm' && plainSGR(t.seq[2:]) {
+			return t.next(out, r)
+		}
+		if len(t.seq) < maxSGR {
+			t.seq = append(t.seq, byte(r))
+		}
+		if r >= 0x40 { // the final character
+			t.state = inText
+			if r == 'm' && t.seq[len(t.seq)-1] == 'm' && plainSGR(t.seq[2:]) {
 				out = append(out, t.seq...)
 			}
-		} else if b < 0x20 {
-			t.state = inText
 		}
 	case inString:
-		if b == 0x07 || b == 0x1b {
+		switch r {
+		case bel:
 			t.state = inText
-			if b == 0x1b {
-				t.state = inEscape
-			}
+		case esc:
+			t.state = inEscape
 		}
 	}
 	return out
 }
 
-func afterEscape(b byte) inertState {
-	switch b {
+const (
+	bel = 0x07
+	esc = 0x1b
+)
+
+func afterEscape(r rune) inertState {
+	switch r {
 	case '[':
 		return inCSI
 	case ']', 'P', 'X', '^', '_':
 		return inString
-	case 0x1b:
+	case esc:
 		return inEscape
 	}
 	return inText
