@@ -263,7 +263,7 @@ func (w *watcher) Write(p []byte) (int, error) {
 		if after, ok := strings.CutPrefix(string(line), "countersign: run "); ok && w.runID == "" {
 			w.runID, _, _ = strings.Cut(after, " ")
 		}
-		if string(line) == w.showAt && w.shown == nil {
+		if strings.HasSuffix(string(line), w.showAt) && w.shown == nil {
 			var err error
 			if w.shown, err = w.show(w.runID); err != nil {
 				return 0, err

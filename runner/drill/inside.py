@@ -245,6 +245,8 @@ def files():
     for path in ("/", "/etc", "/usr", "/usr/local/bin", "/usr/bin", "/var", "/var/tmp", "/root", "/home", "/opt", "/run", "/countersign", "/countersign/bin", "/run/countersign", "/dev", "/sys", "/proc/sys/kernel", "/sys/fs/cgroup", "/mnt", "/srv", "/lib"):
         attempt("no write in " + path, create(path))
     attempt("no write to the shim", lambda: open("/countersign/shim", "ab"))
+    if given.get("image_denied", True):  # where paths are masked at all
+        attempt("no part of /proc that is not read-only", lambda: need({"/proc/" + d for d in ("bus", "fs", "irq", "sys", "sysrq-trigger") if os.path.exists("/proc/" + d)} - read_only()))
     attempt("no write to /etc/passwd", lambda: open("/etc/passwd", "ab"))
     attempt("no write to /etc/resolv.conf", lambda: open("/etc/resolv.conf", "ab"))
     for path in ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/proc/sysrq-trigger", "/proc/sys/kernel/modprobe"):
@@ -275,6 +277,11 @@ def files():
         attempt("no file that the drill planted at " + path, read(path))
         attempt("no such file below PID 1's root: " + path, read("/proc/1/root" + path))
     attempt("no agent of keys", lambda: need([k for k in ("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "GIT_ASKPASS") if k in os.environ]))
+
+
+def read_only():
+    """The mounts that cannot be written, as the mount table has them."""
+    return {fields[4] for fields in map(str.split, open("/proc/self/mountinfo")) if "ro" in fields[5].split(",")}
 
 
 def by_link():
@@ -670,22 +677,30 @@ def daemons():
 
 # -- limits that end a run
 
+# Each stops by itself far beyond its limit: a drill that finds a control broken
+# must not take the machine with it.
+
 def memory():
     held = []
-    while True:
+    while len(held) < 64:  # 1 GiB
         held.append(bytearray(os.urandom(4096)) * 4096)
 
 
 def fork_bomb():
-    while True:
-        if os.fork() == 0:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            time.sleep(3600)
+    children = 0
+    try:
+        while children < 1000:
+            if os.fork() == 0:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                time.sleep(3600)
+            children += 1
+    except OSError as e:
+        sys.exit("after %d processes: %s" % (children, e))
 
 
 def disk():
     with open("/workspace/big", "wb") as f:
-        while True:
+        for _ in range(256):
             f.write(b"x" * (1 << 20))
 
 
@@ -701,7 +716,8 @@ def clock():
     linger(idle)
     with open("/workspace/before-the-end", "w") as f:
         f.write("written in time\n")
-    while True:
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
         pass
 
 
