@@ -2,6 +2,7 @@ package runner
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/countersign-dev/countersign/policy/contract"
@@ -14,7 +15,7 @@ const (
 	ReasonExit        = "exit"        // the workload ended by itself
 	ReasonMemory      = "memory"      // ended at its memory limit
 	ReasonPids        = "pids"        // ended at its limit of processes
-	ReasonDisk        = "disk"        // ended with its workspace full
+	ReasonDisk        = "disk"        // ended with its workspace or another root full
 	ReasonFileSize    = "file_size"   // ended by SIGXFSZ
 	ReasonTimeout     = "timeout"     // wall clock
 	ReasonRefused     = "refused"     // at admission
@@ -119,10 +120,22 @@ func whyFailed(o Observed, oom bool) (reason, sentence string) {
 		return ReasonPids, fmt.Sprintf("the limit of %d processes was reached, and the workload exited with %d", o.Limits.Pids, code)
 	case o.Claimed.WorkspaceFull:
 		return ReasonDisk, fmt.Sprintf("the workspace of %d MiB and %d files was full, and the workload exited with %d", o.Limits.DiskMB, o.Limits.Files, code)
+	case fullRoot(o.Claimed.FullRoots) != "":
+		return ReasonDisk, fmt.Sprintf("%s was full, and the workload exited with %d", fullRoot(o.Claimed.FullRoots), code)
 	case o.Claimed.Signal == sigxfsz:
 		return ReasonFileSize, fmt.Sprintf("a file reached the size limit, and the workload exited with %d", code)
 	case o.Claimed.Signal != 0:
 		return ReasonExit, fmt.Sprintf("the workload was ended by signal %d", o.Claimed.Signal)
 	}
 	return ReasonExit, fmt.Sprintf("the workload exited with %d", code)
+}
+
+// fullRoot is the first of the roots that a sandbox claims to be full and has.
+func fullRoot(claimed []string) string {
+	for _, dir := range []string{TmpDir, HomeDir, ShmDir} {
+		if slices.Contains(claimed, dir) {
+			return dir
+		}
+	}
+	return ""
 }

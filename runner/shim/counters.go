@@ -3,6 +3,7 @@ package shim
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -129,6 +130,23 @@ func (g cgroup) cpu() (milli int64, ok bool) {
 		return 0, false
 	}
 	return q * 1000 / p, true
+}
+
+// fullRoots are the writable file systems in memory that are full, but for
+// the workspace, which is told apart, and /dev, which is the engine's.
+func fullRoots(mountinfo, workspace string) []string {
+	roots := []string{}
+	text, err := os.ReadFile(mountinfo)
+	if err != nil {
+		return roots
+	}
+	for _, p := range parseMountinfo(string(text)) {
+		if p.fsType == "tmpfs" && slices.Contains(p.options, "rw") && p.path != workspace && p.path != "/dev" && full(p.path) && !slices.Contains(roots, p.path) {
+			roots = append(roots, p.path)
+		}
+	}
+	slices.Sort(roots)
+	return roots
 }
 
 // full says that a file system has no free block or no free inode left.

@@ -228,6 +228,7 @@ func (s *session) finish(job protocol.Job, before counters, exited protocol.Exit
 		dir = job.Cwd
 	}
 	exited.WorkspaceFull = full(dir)
+	exited.FullRoots = fullRoots("/proc/self/mountinfo", dir)
 	s.code = exited.Code
 	s.ended.Store(true)
 	return s.conn.Send(protocol.KindExited, exited)

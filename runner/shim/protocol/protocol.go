@@ -122,6 +122,8 @@ type Exited struct {
 	MemoryFailures int64 `json:"memory_failures"` // cgroup memory.events oom_kill / memory.oom_control oom_kill
 	PidsFailures   int64 `json:"pids_failures"`   // cgroup pids.events max
 	WorkspaceFull  bool  `json:"workspace_full"`  // no free block or inode left at the end
+	// FullRoots are the other writable roots of which that is true, sorted.
+	FullRoots []string `json:"full_roots"`
 }
 
 // ShimPids is how many tasks of the sandbox's pids limit the shim itself may
