@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/countersign-dev/countersign/policy/contract"
+	"github.com/countersign-dev/countersign/runner/shim/protocol"
 )
 
 // Writable directories that exist in every sandbox, beside the workspace.
@@ -37,7 +38,29 @@ func Admit(c contract.Contract) []string {
 	add(c.Outputs.Push == contract.PushTrusted, "outputs: push %q is not built yet", c.Outputs.Push)
 	add(c.Isolation == contract.IsolationRunsc && c.Limits.Pids < gvisorPids,
 		"limits.pids is %d: gVisor's own threads count too, so isolation %s needs at least %d", c.Limits.Pids, c.Isolation, gvisorPids)
-	return append(no, admitRoots(c)...)
+	return append(append(no, admitRoots(c)...), admitDenied(c)...)
+}
+
+// engineOwned are where the sandbox's own files and the kernel's are: what
+// stands there is not an image's or a repository's to deny.
+func engineOwned() []string {
+	return []string{"/proc", "/sys", "/dev", protocol.ShimDir, protocol.SocketDir}
+}
+
+// admitDenied refuses what could only be denied by breaking the sandbox.
+func admitDenied(c contract.Contract) []string {
+	var no []string
+	for _, p := range c.ReadDenied {
+		for _, root := range engineOwned() {
+			if under(p, root) || under(root, p) {
+				no = append(no, fmt.Sprintf("read_denied %s: %s is the sandbox's own", p, root))
+			}
+		}
+		if p == WorkspaceDir || under(p, WorkspaceDir+"/.git") {
+			no = append(no, fmt.Sprintf("read_denied %s: the workspace always has its tree and a .git of its own, of one commit", p))
+		}
+	}
+	return no
 }
 
 // RuntimeCommand is the runtime of a plain command.

@@ -60,9 +60,10 @@ func Probe(stage string, c contract.Contract, spec Spec) protocol.Probe {
 	p.Mounts = append(p.Mounts, ShmDir, "/")
 	p.Writable = append(p.Writable, ShmDir)
 	if stage == StageAfter {
-		// A full disk is the workload's right; that a root could be written
-		// was shown before.
+		// A full disk is the workload's right, and so is a file of its own at a
+		// path whose contents were not delivered: both were shown before.
 		p.Writable = nil
+		p.Unreadable = deniedOutside(c.ReadDenied)
 	}
 	return p
 }

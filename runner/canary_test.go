@@ -236,14 +236,18 @@ func setAttempt(p *protocol.Probed, kind, target, result string) {
 	}
 }
 
-// What the workload left in a root is its own affair afterwards.
-func TestProbeAfterDoesNotWantToWrite(t *testing.T) {
+// What the workload left in a root is its own affair afterwards, and so is a
+// file that it made where one was not delivered.
+func TestProbeAfterLeavesTheRootsAlone(t *testing.T) {
 	c := sample()
 	spec, _, err := Compile(sealed(t, c), place())
 	if err != nil {
 		t.Fatal(err)
 	}
 	before, after := Probe(StageBefore, c, spec), Probe(StageAfter, c, spec)
+	if slices.Contains(after.Unreadable, "/workspace/deploy/keys") || !slices.Contains(after.Unreadable, "/var/run/secrets") {
+		t.Errorf("unreadable afterwards: %v", after.Unreadable)
+	}
 	if len(before.Writable) == 0 || len(after.Writable) != 0 {
 		t.Errorf("writable before %v, after %v", before.Writable, after.Writable)
 	}

@@ -179,6 +179,15 @@ func TestAdmit(t *testing.T) {
 		{"without a writable /tmp", func(c *contract.Contract) {
 			c.WritableRoots = slices.DeleteFunc(c.WritableRoots, func(r contract.Root) bool { return r.Path == "/tmp" })
 		}},
+		{"read_denied /proc/self", func(c *contract.Contract) { c.ReadDenied = []string{"/proc/self"} }},
+		{"read_denied /run/countersign", func(c *contract.Contract) { c.ReadDenied = []string{"/run/countersign"} }},
+		{"read_denied /countersign/shim", func(c *contract.Contract) { c.ReadDenied = []string{"/countersign/shim"} }},
+		{"read_denied /run", func(c *contract.Contract) { c.ReadDenied = []string{"/run"} }},
+		{"read_denied /workspace/.git", func(c *contract.Contract) { c.ReadDenied = []string{"/workspace/.git"} }},
+		{"read_denied /workspace", func(c *contract.Contract) { c.ReadDenied = []string{"/workspace"} }},
+		{"", func(c *contract.Contract) {
+			c.ReadDenied = []string{"/workspace/deploy", "/etc/ssl/private", "/workspace/.github"}
+		}},
 		{"workdir /tmp", func(c *contract.Contract) { c.Workdir = "/tmp" }},
 	} {
 		c := sample()

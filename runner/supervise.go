@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,7 +64,7 @@ func (s *Supervisor) Supervise(ctx context.Context, order Order) (Report, error)
 		return Report{}, fmt.Errorf("opening contract: %w", err)
 	}
 	c := sealed.Contract()
-	r := &run{s: s, order: order, sealed: sealed, c: c, begun: s.Now()}
+	r := &run{s: s, order: order, sealed: sealed, c: c, begun: s.Now(), over: make(chan struct{})}
 	r.seen.Limits = c.Limits
 	if r.bundle, err = CreateBundle(order.Evidence, c.RunID, c.Tenant, s.Now); err != nil {
 		return Report{}, err
@@ -105,11 +106,12 @@ type run struct {
 	sandbox Sandbox
 	session *session
 	end     *ending
-	hold    *holder     // nil when the volume is reachable
-	volume  *openVolume // nil when it is not
-	cut     int64       // bytes of output beyond the bound
-	logged  int64       // bytes of output.log
-	started bool        // the workload was
+	over    chan struct{} // closes when the run has been performed
+	hold    *holder       // nil when the volume is reachable
+	volume  *openVolume   // nil when it is not
+	cut     int64         // bytes of output beyond the bound
+	logged  int64         // bytes of output.log
+	started bool          // the workload was
 
 	mu   sync.Mutex // guards seen.Stop, which timers write
 	seen Observed
@@ -142,6 +144,7 @@ func stages() []stage {
 }
 
 func (r *run) perform(ctx context.Context) {
+	defer close(r.over)
 	defer r.remove(context.WithoutCancel(ctx))
 	for _, st := range stages() {
 		err := r.step(ctx, st)
@@ -158,8 +161,26 @@ func (r *run) perform(ctx context.Context) {
 		r.s.failPoint(st.name)
 	}
 	if r.started {
-		r.settle(context.WithoutCancel(ctx))
+		r.settle(r.untilKilled(ctx))
 	}
+	if ctx.Err() != nil { // also while the run was being settled
+		r.stopped()
+	}
+}
+
+// untilKilled is what a cancelled run may still take: the time to keep what it
+// changed, until the caller wants it to end at once.
+func (r *run) untilKilled(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		select {
+		case <-r.s.Kill:
+			cancel()
+		case <-r.over:
+			cancel()
+		}
+	}()
+	return ctx
 }
 
 func (r *run) step(ctx context.Context, st stage) error {
@@ -375,8 +396,8 @@ func (r *run) greet(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-r.end.done:
 			cancel(&Unavailable{
-				What: fmt.Sprintf("the sandbox ended with %d before it answered: %s", r.end.exit.Code, r.end.exit.Error),
-				Hint: "does the engine see this machine's paths, and does the shim run there?",
+				What: strings.TrimSuffix(fmt.Sprintf("the sandbox ended with %d before it answered: %s", r.end.exit.Code, r.end.exit.Error), ": "),
+				Hint: "are its limits enough for the sandbox's own process, does the engine see this machine's paths, and does the shim run there?",
 			})
 		}
 	}()

@@ -22,6 +22,11 @@ func (r *run) work(ctx context.Context) error {
 		return err
 	}
 	r.bundle.Record("workload.starting", map[string]any{"program": clip(r.job.Argv[0]), "arguments": len(r.job.Argv) - 1, "timeout_sec": r.job.Stop.TimeoutSec})
+	r.bundle.Secure(true)
+	if err := r.bundle.Err(); err != nil {
+		r.fail("capture", err) // what cannot be told is not begun
+		return err
+	}
 	r.started = true
 	ctx, release := r.guard(ctx)
 	exited, err := r.session.work(ctx, r.job, func() {}, log.write)
@@ -36,6 +41,7 @@ func (r *run) work(ctx context.Context) error {
 	}
 	r.seen.Claimed = &exited
 	r.bundle.Record("workload.exited", map[string]any{"claimed": exited, "stopped": r.stop()})
+	r.bundle.Secure(false)
 	r.s.failPoint("exited")
 	return nil
 }
@@ -180,7 +186,7 @@ func (w liveWriter) Write(p []byte) (int, error) {
 // again, the capture, and the end of the container. The patch needs nothing of
 // the sandbox any more, so it is made while that ends.
 func (r *run) settle(ctx context.Context) {
-	alive := r.seen.Claimed != nil
+	alive, anyway := r.seen.Claimed != nil, context.WithoutCancel(ctx)
 	if alive {
 		if err := r.step(ctx, stage{"probe", probeTime, func(r *run, ctx context.Context) error { return r.canaries(ctx, StageAfter) }}); err != nil {
 			r.fail("work", err)
@@ -191,7 +197,7 @@ func (r *run) settle(ctx context.Context) {
 		got, err = r.capture(ctx, alive)
 		return err
 	}})
-	r.endSandbox(ctx, alive)
+	r.endSandbox(anyway, alive)
 	if err == nil {
 		err = r.step(ctx, stage{"patch", captureTime, func(r *run, ctx context.Context) error { return r.makePatch(ctx, got) }})
 	}
@@ -199,7 +205,7 @@ func (r *run) settle(ctx context.Context) {
 		r.fail("capture", err)
 	}
 	r.s.failPoint("capture")
-	if err := r.step(ctx, stage{"end", endTime, (*run).awaitEnd}); err != nil {
+	if err := r.step(anyway, stage{"end", endTime, (*run).awaitEnd}); err != nil {
 		r.fail("work", err)
 	}
 }
@@ -234,11 +240,14 @@ func (r *run) awaitEnd(ctx context.Context) error {
 const (
 	captureDepth = 512
 	entrySlack   = 64 // directories that a tree has beside its files' inodes
+	// captureFile bounds one file of a patch: git's binary diff counts in ints
+	// and fails just below 2 GiB.
+	captureFile = 1 << 30
 )
 
 func (r *run) captureBounds() workspace.Bounds {
 	disk := r.c.Limits.DiskMB * mib
-	return workspace.Bounds{Entries: r.c.Limits.Files + entrySlack, Depth: captureDepth, Bytes: disk, File: disk, Time: captureTime / 2}
+	return workspace.Bounds{Entries: r.c.Limits.Files + entrySlack, Depth: captureDepth, Bytes: disk, File: min(disk, captureFile), Time: captureTime / 2}
 }
 
 // capture takes the tree as the workload left it into the run's own store.

@@ -274,3 +274,34 @@ func TestInterrupts(t *testing.T) {
 		})
 	}
 }
+
+// A reader that goes away ends the run, and nothing is left of it.
+func TestReaderGone(t *testing.T) {
+	needDocker(t)
+	c := newCheckout(t, map[string]string{"a": "a\n"})
+	args := append([]string{"run"}, policyFile(t, smallPolicy(""))...)
+	cmd := c.command(append(args, "--", "/bin/sh", "-c", "echo changed > a; exec yes")...)
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	bufio.NewReader(stdout).ReadString('\n')
+	stdout.Close()
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != contract.ExitCancelled {
+		t.Errorf("exit %d", code)
+	}
+	if left := leftovers(t); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	bundles, _ := filepath.Glob(filepath.Join(c.dir, ".countersign/runs/*"))
+	if len(bundles) != 1 {
+		t.Fatal(bundles)
+	}
+	if v := c.exec("verify", bundles[0]); v.code != 0 {
+		t.Errorf("verify: %s", v.stdout)
+	}
+}

@@ -152,3 +152,48 @@ func TestFlood(t *testing.T) {
 		t.Errorf("output.log has %d bytes, %v", info.Size(), err)
 	}
 }
+
+// A policy that is there and cannot apply is never passed over in silence, and
+// neither is a link where evidence would go.
+func TestPolicyWithoutADefaultBranch(t *testing.T) {
+	needDocker(t)
+	c := newCheckout(t, map[string]string{".github/countersign.yml": smallPolicy(""), "a": "a\n"})
+	c.git("branch", "-m", "main", "trunk")
+	r := c.run("--", "true")
+	if r.code != 125 || !strings.Contains(r.outcome.Reason, "--policy") {
+		t.Errorf("exit %d (%s)", r.code, r.outcome.Reason)
+	}
+	bare := filepath.Join(t.TempDir(), "bare.git") // whose HEAD says which branch it is
+	c.git("clone", "-q", "--bare", c.dir, bare)
+	r = c.run("--repo", bare, "--", "true")
+	if r.code != 0 || !strings.Contains(r.file(t, "contracts/1.json"), `"ref":"trunk"`) {
+		t.Errorf("bare: exit %d (%s)", r.code, r.outcome.Reason)
+	}
+	c.git("branch", "-m", "trunk", "main")
+	elsewhere := t.TempDir()
+	if err := os.RemoveAll(filepath.Join(c.dir, ".countersign")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(elsewhere, filepath.Join(c.dir, ".countersign")); err != nil {
+		t.Fatal(err)
+	}
+	r = c.run("--", "true")
+	if left, _ := os.ReadDir(elsewhere); r.code != 125 || len(left) > 0 {
+		t.Errorf("exit %d (%s); written through the link: %v", r.code, r.outcome.Reason, left)
+	}
+}
+
+// What a workload makes at a path that was not delivered is its own, and stays
+// out of the patch.
+func TestDeniedPathMadeAnew(t *testing.T) {
+	needDocker(t)
+	c := newCheckout(t, map[string]string{"deploy/key": "secret\n", "a": "a\n"})
+	policy := strings.Replace(smallPolicy(""), "    writable:", "    read_denied: [/workspace/deploy]\n    writable:", 1)
+	r := c.sh(policy, "test -e deploy && exit 9; mkdir deploy; echo mine > deploy/key; echo b > a")
+	if r.code != 0 || r.outcome.Patch.Files != 1 {
+		t.Errorf("exit %d (%s), %d files\n%s", r.code, r.outcome.Reason, r.outcome.Patch.Files, r.stderr)
+	}
+	if patch := r.file(t, "changes.patch"); strings.Contains(patch, "deploy") {
+		t.Errorf("the patch touches the denied path:\n%s", patch)
+	}
+}
