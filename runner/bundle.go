@@ -25,9 +25,18 @@ type Inputs struct {
 	Signer []byte `json:"signer"`
 }
 
-// Bundle writes the evidence of one run, file by file and record by record, to
-// stable storage. The first fault stays: a bundle with one is never finished,
-// and a bundle without evidence.json is incomplete to whoever reads it.
+// Bundle writes the evidence of one run, file by file and record by record. The
+// first fault stays: a bundle with one is never finished, and a bundle without
+// evidence.json is incomplete to whoever reads it.
+//
+// What was written survives the death of every process of ours at once, since
+// the kernel has it. Only the machine's own death needs stable storage, and each
+// wait for that costs milliseconds. So a workload starts only when all that came
+// before is there ([Bundle.Secure]), while it may act every record is there
+// before the next step, and nothing is signed before all of it is. Before the
+// workload and after its end the files wait for that together: a machine that
+// dies then takes the sandbox with it and leaves a bundle that is incomplete
+// with or without its last records.
 type Bundle struct {
 	dir    string
 	root   *os.Root
@@ -35,6 +44,8 @@ type Bundle struct {
 	file   *os.File // of the ledger
 	mu     sync.Mutex
 	err    error
+	eager  bool       // each record and file goes to stable storage at once
+	wait   []*os.File // written, to be synced and closed by Secure
 }
 
 // CreateBundle makes the directory dir, which must not exist, and opens the
@@ -53,13 +64,40 @@ func CreateBundle(dir, runID string, tenant int64, now func() time.Time) (*Bundl
 	b := &Bundle{dir: dir, root: root}
 	b.file, err = root.OpenFile(ledger.FileLedger, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 	if err == nil {
-		b.ledger, err = ledger.NewWriter(ledger.Config{Out: b.file, Sync: b.file.Sync, Now: now, Run: runID, Tenant: tenant})
+		b.ledger, err = ledger.NewWriter(ledger.Config{Out: b.file, Sync: b.sync, Now: now, Run: runID, Tenant: tenant})
 	}
 	if err != nil {
 		root.Close()
 		return nil, fmt.Errorf("opening ledger: %v", err)
 	}
 	return b, nil
+}
+
+// sync is called after each record.
+func (b *Bundle) sync() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.eager {
+		return nil
+	}
+	return b.file.Sync()
+}
+
+// Secure returns when all that was written is on stable storage. With eager,
+// what is written from now on goes there at once.
+func (b *Bundle) Secure(eager bool) {
+	b.mu.Lock()
+	waiting := b.wait
+	b.wait, b.eager = nil, eager
+	b.mu.Unlock()
+	errs := make([]error, len(waiting)+1)
+	var done sync.WaitGroup // at once, which is one commit of a journal
+	for i, f := range waiting {
+		done.Go(func() { errs[i] = errors.Join(f.Sync(), f.Close()) })
+	}
+	errs[len(waiting)] = b.file.Sync()
+	done.Wait()
+	b.keep(errors.Join(errs...))
 }
 
 // Record appends to the ledger.
@@ -78,7 +116,8 @@ func (b *Bundle) Write(name string, data []byte) {
 	b.keep(errors.Join(err, f.Close()))
 }
 
-// Create opens a new file of the bundle for writing; its Close syncs it.
+// Create opens a new file of the bundle for writing; its Close, or Secure after
+// it, brings it to stable storage.
 func (b *Bundle) Create(name string) (io.WriteCloser, error) {
 	if dir := filepath.Dir(name); dir != "." {
 		if err := b.root.MkdirAll(dir, 0o700); err != nil {
@@ -125,8 +164,18 @@ func (f *syncedFile) Write(p []byte) (int, error) {
 }
 
 func (f *syncedFile) Close() error {
+	b := f.bundle
+	b.mu.Lock()
+	later := !b.eager
+	if later {
+		b.wait = append(b.wait, f.File)
+	}
+	b.mu.Unlock()
+	if later {
+		return nil
+	}
 	err := errors.Join(f.Sync(), f.File.Close())
-	f.bundle.keep(err)
+	b.keep(err)
 	return err
 }
 
@@ -163,6 +212,7 @@ func (b *Bundle) WriteInputs(in Inputs, sealed *contract.Sealed) {
 // caller's: the process that ran the workload never holds a signing key.
 func (b *Bundle) Finish(p ledger.Predicate) (*ledger.Statement, error) {
 	p.Ledger = b.ledger.Head()
+	b.Secure(false)
 	b.keep(b.file.Close())
 	if err := b.Err(); err != nil {
 		return nil, err

@@ -16,8 +16,8 @@ import (
 type Config struct {
 	// Out receives whole lines, one Write a record.
 	Out io.Writer
-	// Sync, when set, is called after every record and must not return before
-	// the line is on stable storage.
+	// Sync, when set, is called after every record, to bring it to stable
+	// storage. Its fault is the writer's last word.
 	Sync func() error
 	// Now is the clock; its values are written in UTC.
 	Now func() time.Time
