@@ -194,21 +194,21 @@ func (d *deriver) documents() {
 		d.refuse(CodeNoPolicy, "the repository's policy is "+s.Policy.Status, "write one with: countersign init")
 		return
 	}
-	standIn := contract.DigestBytes(BuiltinCeiling())
+	standIn := BuiltinCeiling
 	if d.local && s.Ceiling.Status != contract.SourceUnreadable {
-		standIn = contract.DigestBytes(BuiltinLocalCeiling())
+		standIn = BuiltinLocalCeiling
 	}
 	if !d.local && c.digest == contract.DigestBytes(BuiltinLocalCeiling()) {
 		d.refuse(CodeInputs, "the ceiling of a person at a terminal serves no other event", "")
 	}
-	d.belongs(p, s.Policy, contract.DigestBytes(BuiltinPolicy()))
+	d.belongs(p, s.Policy, BuiltinPolicy)
 	d.belongs(c, s.Ceiling, standIn)
 }
 
-func (d *deriver) belongs(doc *Document, s contract.Source, builtin string) {
+func (d *deriver) belongs(doc *Document, s contract.Source, builtin func() []byte) {
 	want := s.Digest
 	if s.Status != contract.SourceFound {
-		want = builtin
+		want = contract.DigestBytes(builtin())
 	}
 	if doc.digest != want || s.Digest != "" && s.Digest != want {
 		d.refuse(CodeInputs, doc.name+" is not the document that the snapshot records", "read the facts again")

@@ -30,7 +30,7 @@ func ParseHost(s string) (string, error) {
 		return "", fmt.Errorf("is a host name of %d bytes, the bound is %d", len(s), maxHost)
 	}
 	// Judged before it is lowered: the Kelvin sign lowers to a plain k.
-	for _, l := range strings.Split(s, ".") {
+	for l := range strings.SplitSeq(s, ".") {
 		if err := checkLabel(l, s); err != nil {
 			return "", err
 		}

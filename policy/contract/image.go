@@ -74,7 +74,7 @@ func validRegistry(s string) bool {
 	if hasPort && (port == "" || len(port) > 5 || !only(port, isDigit)) {
 		return false
 	}
-	for _, l := range strings.Split(host, ".") {
+	for l := range strings.SplitSeq(host, ".") {
 		if checkLabel(l, host) != nil {
 			return false
 		}

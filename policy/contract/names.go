@@ -64,7 +64,7 @@ func CheckRef(s string) error {
 	bad := s == "" || len(s) > maxName || s == "@" || s[0] == '-' ||
 		strings.HasSuffix(s, ".") || strings.Contains(s, "..") || strings.Contains(s, "@{") ||
 		strings.ContainsAny(s, " ~^:?*[\\\x7f") || checkText(s, maxName) != nil
-	for _, part := range strings.Split(s, "/") {
+	for part := range strings.SplitSeq(s, "/") {
 		bad = bad || part == "" || part[0] == '.' || strings.HasSuffix(part, ".lock")
 	}
 	if bad {
@@ -170,7 +170,7 @@ func CheckProtected(s string) error {
 	if err := filled(s, maxPath); err != nil {
 		return err
 	}
-	for _, part := range strings.Split(s, "/") {
+	for part := range strings.SplitSeq(s, "/") {
 		if part == "" || part == "." || part == ".." {
 			return fmt.Errorf("is %s, want a path relative to the repository, such as .github/**", quote(s))
 		}
