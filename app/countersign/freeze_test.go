@@ -49,7 +49,7 @@ func TestFrozenCapture(t *testing.T) {
 	needDocker(t)
 	pause := "\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    while True: signal.pause()"
 	for _, tt := range []struct {
-		name, policy, end string
+		name, limits, end string
 		// meanwhile is done from outside once the writer writes.
 		meanwhile func(t *testing.T, cmd *exec.Cmd, evidence string)
 		state     contract.State
@@ -57,19 +57,32 @@ func TestFrozenCapture(t *testing.T) {
 		reason    string
 	}{
 		{"end", "", "sys.exit(0)", nil, contract.StateCompleted, 0, "exit: "},
-		{"time-out", limits("timeout=2s"), pause, nil, contract.StateTimedOut, 124, "timeout: "},
-		{"memory of the workload", limits("memory=192MiB"), "x = bytearray(1 << 30)", nil, contract.StateFailed, 137, "memory: "},
+		{"time-out", "timeout=2s", pause, nil, contract.StateTimedOut, 124, "timeout: "},
+		{"memory of the workload", "memory=192MiB", "x = bytearray(1 << 30)", nil, contract.StateFailed, 137, "memory: "},
 		{"cancelled", "", pause, func(_ *testing.T, cmd *exec.Cmd, _ string) { cmd.Process.Signal(os.Interrupt) }, contract.StateCancelled, 130, "cancelled: "},
 		{"PID 1 killed from outside", "", pause, killContainer, contract.StateFailClosed, 125, "lost: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, transport := range transports() {
-				frozenCapture(t, transport, tt.policy, strings.Replace(writerProgram, "END", tt.end, 1), tt.meanwhile, func(out contract.Outcome) bool {
+			for _, way := range ways(t) {
+				frozenCapture(t, way, tt.limits, strings.Replace(writerProgram, "END", tt.end, 1), tt.meanwhile, func(out contract.Outcome) bool {
 					return out.State == tt.state && out.ExitCode == tt.exit && strings.HasPrefix(out.Reason, tt.reason)
 				})
 			}
 		})
 	}
+}
+
+// ways are the isolations with the transports that tell them apart: under
+// gVisor the streamed one has its kernel between the files and their reader.
+func ways(t *testing.T) [][2]string {
+	var out [][2]string
+	for _, transport := range transports() {
+		out = append(out, [2]string{"runc", transport})
+	}
+	if slices.Contains(isolations(t), "runsc") {
+		out = append(out, [2]string{"runsc", "streamed"})
+	}
+	return out
 }
 
 // killContainer ends a run's container with all that is in it, as the kernel
@@ -90,15 +103,13 @@ func killContainer(t *testing.T, _ *exec.Cmd, evidence string) {
 	}
 }
 
-func frozenCapture(t *testing.T, transport, policy, program string, meanwhile func(*testing.T, *exec.Cmd, string), right func(contract.Outcome) bool) {
+func frozenCapture(t *testing.T, way [2]string, change, program string, meanwhile func(*testing.T, *exec.Cmd, string), right func(contract.Outcome) bool) {
 	t.Helper()
+	transport := strings.Join(way[:], " ")
 	c := newCheckout(t, map[string]string{"a": "a\n"})
-	c.env = append(c.env, "COUNTERSIGN_TRANSPORT="+transport)
-	if policy == "" {
-		policy = smallPolicy("")
-	}
+	c.env = append(c.env, "COUNTERSIGN_TRANSPORT="+way[1])
 	evidence := filepath.Join(t.TempDir(), "evidence")
-	cmd := c.command(append(append([]string{"run", "--json", "--evidence", evidence}, policyFile(t, policy)...), "--", "python3", "-c", program)...)
+	cmd := c.command(append(append([]string{"run", "--json", "--evidence", evidence}, policyFile(t, isolated(way[0], change))...), "--", "python3", "-c", program)...)
 	var stdout, said bytes.Buffer
 	cmd.Stdout = &stdout
 	stderr, err := cmd.StderrPipe()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,42 @@ func TestLimits(t *testing.T) {
 	next.finish(t)
 	if left := leftovers(t); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// The limits that hold under gVisor as well; what is weaker there is in
+// TestHardenedRefusals.
+func TestLimitsUnderGVisor(t *testing.T) {
+	needDocker(t)
+	if !slices.Contains(isolations(t), "runsc") {
+		return
+	}
+	c := newCheckout(t, map[string]string{"a": "a\n"})
+	for _, tt := range []struct {
+		name, change, script string
+		exit                 int
+		reason               string
+	}{
+		{"workspace bytes", "disk=8MiB", "head -c 9000000 /dev/zero > big", 1, "disk: the workspace of 8 MiB and 4000 files was full"},
+		{"workspace inodes", "files=200", "i=0; while :; do i=$((i+1)); : > f$i || exit 4; done", 2, "disk: the workspace of 64 MiB and 200 files was full"},
+		{"temporary bytes", "tmp=4MiB", "head -c 5000000 /dev/zero > /tmp/big", 1, "disk: /tmp was full"},
+		{"shared memory", "shm=4MiB", "head -c 5000000 /dev/zero > /dev/shm/big", 1, "disk: /dev/shm was full"},
+		{"memory", "memory=256MiB", "exec python3 -c 'x = bytearray(1 << 30)'", 137, "memory: the memory limit of 256 MiB"},
+		{"open files", "", "python3 -c 'f = [open(\"a\") for _ in range(9000)]'", 1, "exit: "},
+		{"file size", "disk=8MiB home=1MiB tmp=1MiB shm=1MiB", "python3 -c 'open(\"a\", \"w\").truncate(9 << 20)'", 1, "exit: "},
+		{"wall clock and daemons", "timeout=2s", "trap '' TERM; setsid sh -c 'trap \"\" TERM; sleep 1000' & while :; do sleep 1000; done", 124, "timeout: "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			here := *c
+			here.t = t
+			r := here.sh(isolated("runsc", tt.change), tt.script)
+			if r.code != tt.exit || !strings.HasPrefix(r.outcome.Reason, tt.reason) {
+				t.Errorf("exit %d (%s), want %d and %q\n%s", r.code, r.outcome.Reason, tt.exit, tt.reason, r.stderr)
+			}
+			if left := leftovers(t); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
 	}
 }
 

@@ -86,12 +86,14 @@ func withoutResidue(t *testing.T, isolation, transport string) {
 	before := state()
 	c := newCheckout(t, map[string]string{"a": "a\n", "marker.py": markerProgram})
 	c.env = append(c.env, "COUNTERSIGN_TRANSPORT="+transport)
-	args := append(policyFile(t, isolated(isolation, "")), "--", "python3", "marker.py")
-	left := c.run(append(args, "leave")...)
-	if log := left.file(t, "output.log"); left.code != 0 || !strings.HasPrefix(log, "left in ") || log == "left in 0\n" {
-		t.Fatalf("exit %d: %s\n%s", left.code, log, left.stderr)
+	policy := isolated(isolation, "")
+	left := c.sh(policy, "python3 marker.py leave && python3 marker.py look")
+	for _, want := range []string{"/workspace/", "/tmp/", "/home/agent/", "/dev/shm/", "process ", "git"} { // looking finds what is there
+		if log := left.file(t, "output.log"); left.code != 0 || !strings.HasPrefix(log, "left in ") || !strings.Contains(log, "'"+want) {
+			t.Fatalf("%q: exit %d: %s\n%s", want, left.code, log, left.stderr)
+		}
 	}
-	found := c.run(append(args, "look")...)
+	found := c.sh(policy, "python3 marker.py look")
 	if log := found.file(t, "output.log"); found.code != 0 || log != "found []\n" {
 		t.Errorf("exit %d: %s\n%s", found.code, log, found.stderr)
 	}
