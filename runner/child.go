@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"sync"
 	"syscall"
 )
 
@@ -28,15 +27,6 @@ const (
 	wordKill   = "kill"
 )
 
-// event is one message of a child: a piece of output, a report, or the error
-// that kept it from having one.
-type event struct {
-	FD     int     `json:"fd,omitempty"`
-	Data   []byte  `json:"data,omitempty"`
-	Report *Report `json:"report,omitempty"`
-	Error  string  `json:"error,omitempty"`
-}
-
 // ServeOrder is the child's side: it reads one order from in, supervises it,
 // and writes events to out until the report, which is the last.
 func ServeOrder(ctx context.Context, s *Supervisor, in io.Reader, out io.Writer) error {
@@ -55,23 +45,17 @@ func ServeOrder(ctx context.Context, s *Supervisor, in io.Reader, out io.Writer)
 	s.Kill = kill
 	go awaitWords(reader, cancel, kill)
 
-	var mu sync.Mutex
-	enc := json.NewEncoder(out)
-	send := func(e event) error {
-		mu.Lock()
-		defer mu.Unlock()
-		return enc.Encode(e)
-	}
+	events := newEventWriter(out)
 	s.Output = func(fd int, p []byte) {
-		if err := send(event{FD: fd, Data: p}); err != nil {
+		if err := events.send(byte(fd), p); err != nil {
 			cancel() // nobody listens any more
 		}
 	}
 	report, err := s.Supervise(ctx, order)
 	if err != nil {
-		return send(event{Error: err.Error()})
+		return events.send(eventError, []byte(err.Error()))
 	}
-	return send(event{Report: &report})
+	return events.report(report)
 }
 
 // awaitWords ends the run when the parent says so, or is gone.
@@ -148,22 +132,4 @@ func tell(ctx context.Context, w io.Writer, order []byte, kill, done <-chan stru
 		}
 	}()
 	return told
-}
-
-func readEvents(r io.Reader, output func(fd int, p []byte)) (Report, error) {
-	dec := json.NewDecoder(r)
-	for {
-		var e event
-		if err := dec.Decode(&e); err != nil {
-			return Report{}, ErrSupervisorLost
-		}
-		switch {
-		case e.Report != nil:
-			return *e.Report, nil
-		case e.Error != "":
-			return Report{}, errors.New(e.Error)
-		default:
-			output(e.FD, e.Data)
-		}
-	}
 }
