@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,8 +21,10 @@ type Input struct {
 
 // Derivation is the result of [Derive]: a contract, or a refusal.
 type Derivation struct {
-	// Contract passes contract.Seal; it is empty when there is a Refusal.
+	// Contract is what was derived, and Sealed the same, fixed; both are empty
+	// when there is a Refusal.
 	Contract contract.Contract
+	Sealed   contract.Sealed
 	// Reasons say why each field has its value, in the order they were decided.
 	// With a Refusal they end where it was met.
 	Reasons []Reason
@@ -81,7 +84,7 @@ const (
 )
 
 // Derive decides what one task may do. It is pure: equal inputs give equal
-// results. The contract of a derivation without a refusal always seals.
+// results. A derivation without a refusal is sealed.
 func Derive(in Input) Derivation {
 	d := deriver{in: in, reasons: make([]Reason, 0, 40)}
 	steps := []func(){
@@ -93,7 +96,7 @@ func Derive(in Input) Derivation {
 			return Derivation{Reasons: d.reasons, Refusal: d.refusal}
 		}
 	}
-	return Derivation{Contract: d.c, Reasons: d.reasons}
+	return Derivation{Contract: d.c, Sealed: d.sealed, Reasons: d.reasons}
 }
 
 // deriver holds one derivation while it is made.
@@ -103,6 +106,7 @@ type deriver struct {
 	profile *merged[profile]
 	cap     *merged[ceilingProfile]
 	c       contract.Contract
+	sealed  contract.Sealed
 	reasons []Reason
 	refusal *Refusal
 }
@@ -330,7 +334,11 @@ func (d *deriver) end() {
 	level, why := contract.LevelOf(d.c)
 	d.c.Level = level
 	d.because("level", string(level), why)
-	if err := contract.Validate(d.c); err != nil {
+	d.sealed, err = contract.Seal(d.c)
+	if broken, ok := errors.AsType[*contract.InvalidError](err); ok {
+		err = broken // without the words of sealing
+	}
+	if err != nil {
 		d.refuse(CodeContract, err.Error(), "change the policy or the task so that the contract is sound")
 	}
 }

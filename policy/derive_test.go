@@ -463,8 +463,8 @@ func TestDeriveGolden(t *testing.T) {
 			}
 			golden(t, c.name+".contract.json", string(js)+"\n")
 			golden(t, c.name+".explain.txt", Explain(d))
-			if again := Derive(in); cmp.Diff(d, again) != "" {
-				t.Errorf("a second derivation differs: %s", cmp.Diff(d, again))
+			if diff := cmp.Diff(d, Derive(in), cmp.AllowUnexported(contract.Sealed{})); diff != "" {
+				t.Errorf("a second derivation differs: %s", diff)
 			}
 		})
 	}
@@ -530,12 +530,8 @@ func BenchmarkDeriveSeal(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			in := input(b, testPolicy, "", c, nil)
 			for b.Loop() {
-				d := Derive(in)
-				if d.Refusal != nil {
+				if d := Derive(in); d.Refusal != nil || d.Sealed.IsZero() {
 					b.Fatal(d.Refusal)
-				}
-				if _, err := contract.Seal(d.Contract); err != nil {
-					b.Fatal(err)
 				}
 			}
 		})

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand"
@@ -27,11 +28,10 @@ func (b *bench) pure() error {
 	}
 	var fault error
 	each := cpuTime(2*time.Second, func() {
-		d := policy.Derive(in)
-		if d.Refusal != nil {
+		if d := policy.Derive(in); d.Refusal != nil {
 			fault = d.Refusal
-		} else if _, err := contract.Seal(d.Contract); err != nil {
-			fault = err
+		} else if d.Sealed.IsZero() {
+			fault = errors.New("a derivation is not sealed")
 		}
 	})
 	if fault != nil {

@@ -141,10 +141,7 @@ func (l *localRun) decide(ctx context.Context, g *facts) (contract.Outcome, erro
 		report, err := runner.Refuse(order, g.task, g.observed(), time.Now)
 		return l.sign(report, order.Evidence, key), err
 	}
-	sealed, err := contract.Seal(g.derivation.Contract)
-	if err != nil {
-		return contract.Outcome{}, err
-	}
+	sealed := g.derivation.Sealed
 	order.Contract = sealed.Bytes()
 	out, err := l.perform(ctx, g, sealed, order, key)
 	out.ContractDigest = sealed.Digest()
