@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,13 +37,28 @@ func testMain(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	built.dir, built.state = filepath.Join(dir, "bin"), filepath.Join(dir, "s")
-	cmd := exec.Command("go", "build", "-o", built.dir+"/", module+"/app/countersign", module+"/runner/shim/countersign-shim")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building: %v\n%s", err, out)
-		return 1
+	for _, args := range [][]string{programArgs(), {"build", "-o", built.dir + "/", module + "/runner/shim/countersign-shim"}} {
+		cmd := exec.Command("go", args...)
+		cmd.Env = append(os.Environ(), "GOFLAGS=")
+		if !slices.Contains(args, "-race") {
+			cmd.Env = append(cmd.Env, "CGO_ENABLED=0")
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "building: %v\n%s", err, out)
+			return 1
+		}
 	}
 	return m.Run()
+}
+
+// programArgs build the program that the tests start; under the race detector
+// that one is what races could be in. The shim stays static.
+func programArgs() []string {
+	args := []string{"build", "-o", built.dir + "/"}
+	if raceEnabled {
+		args = append(args, "-race")
+	}
+	return append(args, module+"/app/countersign")
 }
 
 // Every verb has its scripts in testdata/script. Those that need the engine
