@@ -6,15 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -139,7 +135,7 @@ func (l *localRun) decide(ctx context.Context, g *facts) (contract.Outcome, erro
 	}
 	if g.refused != nil {
 		report, err := runner.Refuse(order, g.task, g.observed(), time.Now)
-		return l.sign(report, order.Evidence, key), err
+		return l.sign(report, order, key), err
 	}
 	sealed := g.derivation.Sealed
 	order.Contract = sealed.Bytes()
@@ -186,7 +182,7 @@ func (l *localRun) perform(ctx context.Context, g *facts, sealed contract.Sealed
 		return contract.Outcome{}, err
 	}
 	l.tell(report)
-	return l.sign(report, order.Evidence, key), nil
+	return l.sign(report, order, key), nil
 }
 
 func (l *localRun) output(fd int, p []byte) error {
@@ -238,60 +234,6 @@ func (l *localRun) supervisor() (*exec.Cmd, error) {
 	return c, nil
 }
 
-// evidenceDir is where the bundle goes; below the repository it is kept out of
-// git by a file of its own.
-func (l *localRun) evidenceDir(g *facts) (string, error) {
-	if !utf8.ValidString(l.f.evidence) {
-		return "", fmt.Errorf("the evidence directory %q is not UTF-8 text", l.f.evidence)
-	}
-	if l.f.evidence != "" {
-		return filepath.Abs(l.f.evidence)
-	}
-	base := g.repo.Worktree
-	if base == "" {
-		base = g.repo.GitDir
-	}
-	own := filepath.Join(base, ".countersign")
-	for _, dir := range []string{own, filepath.Join(own, "runs")} {
-		if err := ownDir(dir); err != nil {
-			return "", fmt.Errorf("making evidence directory: %v; name another with --evidence", err)
-		}
-	}
-	if err := ignoreOwn(filepath.Join(own, ".gitignore")); err != nil {
-		return "", fmt.Errorf("making evidence directory: %v; name another with --evidence", err)
-	}
-	return filepath.Abs(filepath.Join(own, "runs", g.task.RunID))
-}
-
-// ownDir makes a directory, or accepts one. A checkout's commit may hold a link
-// of that name, which would say where evidence is written.
-func ownDir(dir string) error {
-	if err := os.Mkdir(dir, 0o755); err == nil || !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	info, err := os.Lstat(dir)
-	if err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is not a directory", dir)
-	}
-	return err
-}
-
-// ignoreOwn keeps evidence out of git.
-func ignoreOwn(path string) error {
-	const all = "*\n"
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return os.WriteFile(path, []byte(all), 0o644)
-	}
-	if err != nil {
-		return err
-	}
-	if text, err := readBounded(path); err != nil || !info.Mode().IsRegular() || !strings.HasPrefix(string(text), all) {
-		return fmt.Errorf("%s does not keep evidence out of git: it must be a file whose first line is *", path)
-	}
-	return nil
-}
-
 // lost cleans up after a supervising process that died. Its bundle stays as
 // it is: incomplete.
 func (l *localRun) lost(ctx context.Context, g *facts, evidence string, err error) contract.Outcome {
@@ -302,48 +244,6 @@ func (l *localRun) lost(ctx context.Context, g *facts, evidence string, err erro
 	out := failClosed(g.task.RunID, runner.ReasonLost, err)
 	out.Evidence = evidence
 	return out
-}
-
-// sign writes the bundle's last file. Evidence that cannot be signed is
-// evidence that could not be written.
-func (l *localRun) sign(report runner.Report, dir string, key signingKey) contract.Outcome {
-	out := report.Outcome
-	if report.Statement == nil {
-		return out
-	}
-	if l.env.FailPoint == "sign" {
-		die()
-	}
-	err := writeEnvelope(dir, *report.Statement, key)
-	if err != nil {
-		out.State, out.ExitCode = contract.StateFailClosed, contract.ExitFailClosed
-		out.Reason = runner.ReasonEvidence + ": " + err.Error()
-	}
-	return out
-}
-
-// writeEnvelope puts evidence.json in place whole or not at all: a bundle
-// without it is incomplete, which is what a crash before this must look like.
-func writeEnvelope(dir string, s ledger.Statement, key signingKey) error {
-	envelope, err := ledger.Sign(s, key)
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(dir, ledger.FileEvidence)
-	tmp := path + ".tmp"
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return fmt.Errorf("writing evidence: %v", err)
-	}
-	_, err = f.Write(envelope)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = errors.Join(os.Rename(tmp, path), syncDir(dir))
-	}
-	if err != nil {
-		os.Remove(tmp)
-		return fmt.Errorf("writing evidence: %v", err)
-	}
-	return nil
 }
 
 // tell says on standard error what a person should know beside the output.
