@@ -321,6 +321,11 @@ func (d *deriver) roots() {
 	d.because("read_denied", strings.Join(d.c.ReadDenied, " "), d.source("read_denied"), "/home/agent/.ssh and /var/run/secrets always")
 }
 
+// startAllowance is what a contract may wait for its machine: images, a queue, the
+// reading of a large tree. Without it a wall clock of a second was over, in whole
+// seconds, before a run could begin.
+const startAllowance = 10 * time.Minute
+
 // end sets what follows from the rest and judges the whole.
 func (d *deriver) end() {
 	now, err := contract.ParseTime(d.in.Snapshot.Time)
@@ -329,8 +334,8 @@ func (d *deriver) end() {
 		return
 	}
 	life := time.Duration(d.c.Limits.TimeoutSec+d.c.Limits.WaitSec) * time.Second
-	d.c.NotAfter = contract.FormatTime(now.Add(life))
-	d.because("not_after", d.c.NotAfter, "time of the snapshot, timeout and wait")
+	d.c.NotAfter = contract.FormatTime(now.Add(life + startAllowance))
+	d.because("not_after", d.c.NotAfter, "time of the snapshot, timeout and wait, and ten minutes to be started in")
 	level, why := contract.LevelOf(d.c)
 	d.c.Level = level
 	d.because("level", string(level), why)
