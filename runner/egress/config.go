@@ -1,0 +1,77 @@
+package egress
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/countersign-dev/countersign/runner/redact"
+)
+
+// Names that the proxy answers itself; no rule is asked.
+const (
+	CanaryHost = "canary.internal"
+	CanaryPort = 80
+)
+
+// Answer is what a name resolved to.
+type Answer struct {
+	Addresses []netip.Addr
+	Aliases   []string // the chain of CNAMEs, in order
+}
+
+// Resolver finds the addresses of a name, which is absolute: no search list
+// applies. It is asked once a connection.
+type Resolver interface {
+	Resolve(ctx context.Context, host string) (Answer, error)
+}
+
+// Dialer connects to an address that was checked. [net.Dialer] is one.
+type Dialer interface {
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Config is one run's proxy. Every field without a stated default is required.
+type Config struct {
+	Rules    *Rules
+	Resolver Resolver
+	Dialer   Dialer // nil: a net.Dialer with a bound
+	// Own lists the addresses of this machine, read anew for each dial.
+	Own func() ([]netip.Addr, error)
+	// Credentials are what rules inject, by the secret's name.
+	Credentials map[string]redact.Secret
+	// Secrets are all secrets of the run: a body that holds one is refused
+	// where bodies are read, and an echo of one is masked.
+	Secrets []redact.Secret
+	// Authority makes certificates for inspected hosts; required when a rule
+	// inspects, else nil.
+	Authority *Authority
+	// Record appends to the run's ledger; values are data, escaped by it.
+	Record func(typ string, data any)
+	// Notify is called once for each host, port and class that was denied.
+	Notify func(Boundary)
+	// Peer refuses a connection to the socket that is not the sandbox's. Nil
+	// refuses none.
+	Peer func(*net.UnixConn) error
+	Now  func() time.Time
+	Log  *slog.Logger // faults of the proxy; nothing that was sent through it
+}
+
+// Boundary is an attempt to go past the contract.
+type Boundary struct {
+	Host   string `json:"host"` // escaped; may be no host name at all
+	Port   int    `json:"port"`
+	Class  Class  `json:"class"`
+	Reason string `json:"reason"` // a sentence that says how to ask for it
+}
+
+// Types of ledger record.
+const (
+	TypeConnected = "egress.connected" // a connection out: target, rule, mode, address, aliases
+	TypeClosed    = "egress.closed"    // its bytes both ways
+	TypeRequest   = "egress.request"   // one request that was read: method, path, status
+	TypeDenied    = "egress.denied"    // a refusal: target, class, reason
+	TypeTotals    = "egress.totals"    // at the end: per rule, and what was counted only
+)
