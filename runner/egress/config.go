@@ -73,5 +73,7 @@ const (
 	TypeClosed    = "egress.closed"    // its bytes both ways
 	TypeRequest   = "egress.request"   // one request that was read: method, path, status
 	TypeDenied    = "egress.denied"    // a refusal: target, class, reason
-	TypeTotals    = "egress.totals"    // at the end: per rule, and what was counted only
+	TypeRule      = "egress.rule"      // at the end: one rule's counts
+	TypeMore      = "egress.more"      // at the end: refusals of one target and class that were counted only
+	TypeTotals    = "egress.totals"    // at the end: the counts of all
 )
