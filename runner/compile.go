@@ -60,6 +60,8 @@ func Compile(sealed contract.Sealed, place Placement) (Spec, protocol.Job, error
 		Entrypoint:    []string{protocol.ShimPath, "init"},
 		Env:           []string{"PATH=" + protocol.ShimBinDir, "HOME=" + HomeDir},
 		DropEnv:       dropEnv(place.Image.EnvKeys),
+		DNS:           []string{protocol.NameServer},
+		DNSSearch:     []string{"."},
 		Mounts:        mounts(c, place),
 		MaskedPaths:   masked(place.Engine.MaskedPaths, c.ReadDenied),
 		ReadonlyPaths: slices.Clone(place.Engine.ReadonlyPaths),

@@ -29,6 +29,10 @@ type Spec struct {
 	// job. DropEnv names image variables that must not be there.
 	Env     []string `json:"env"`
 	DropEnv []string `json:"drop_env"`
+	// DNS and DNSSearch are the whole of resolv.conf, in every run: the shim's
+	// own name server, which answers only when the contract has a way out.
+	DNS       []string `json:"dns"`
+	DNSSearch []string `json:"dns_search"`
 
 	Mounts []Mount `json:"mounts"`
 	// MaskedPaths replace the engine's default list; ReadonlyPaths likewise.

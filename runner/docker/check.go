@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"path"
 	"regexp"
 	"slices"
@@ -19,7 +20,7 @@ import (
 // the engine is told. Every fault is named. Pure.
 func checkSpec(s runner.Spec, facts runner.EngineFacts) error {
 	faults := slices.Concat(
-		checkIdentity(s), checkProcess(s), checkEnvironment(s), checkMounts(s),
+		checkIdentity(s), checkProcess(s), checkEnvironment(s), checkNames(s), checkMounts(s),
 		checkPaths("masked", s.MaskedPaths, facts.MaskedPaths),
 		checkPaths("read-only", s.ReadonlyPaths, facts.ReadonlyPaths),
 		checkLimits(s), checkUlimits(s.Ulimits), checkSysctls(s.Sysctls),
@@ -103,6 +104,23 @@ func checkEnvironment(s runner.Spec) (faults []error) {
 			faults = append(faults, fmt.Errorf("dropped variable %q is not a name, or is also set or dropped twice", key))
 		}
 		seen[key] = true
+	}
+	return faults
+}
+
+// checkNames wants name servers inside the sandbox only: without any the engine
+// would hand the host's on.
+func checkNames(s runner.Spec) (faults []error) {
+	for _, server := range s.DNS {
+		if a, err := netip.ParseAddr(server); err != nil || !a.IsLoopback() {
+			faults = append(faults, fmt.Errorf("name server %q is not an address of the sandbox's own loopback", server))
+		}
+	}
+	if len(s.DNS) == 0 {
+		faults = append(faults, errors.New("no name server is given: the host's would be"))
+	}
+	if !slices.Equal(s.DNSSearch, []string{"."}) {
+		faults = append(faults, fmt.Errorf("search domains are %q, and have to be the root alone", s.DNSSearch))
 	}
 	return faults
 }

@@ -51,6 +51,11 @@ func TestCheckSpec(t *testing.T) {
 		{"environment entry", func(s *runner.Spec) { s.Env = append(s.Env, "PATH=/evil") }},
 		{"dropped variable", func(s *runner.Spec) { s.DropEnv = append(s.DropEnv, "PATH") }},
 		{"dropped variable", func(s *runner.Spec) { s.DropEnv = append(s.DropEnv, "A=b") }},
+		{"no name server", func(s *runner.Spec) { s.DNS = nil }},
+		{"name server", func(s *runner.Spec) { s.DNS = []string{"127.0.0.1", "192.0.2.53"} }},
+		{"name server", func(s *runner.Spec) { s.DNS = []string{"localhost"} }},
+		{"search domains", func(s *runner.Spec) { s.DNSSearch = nil }},
+		{"search domains", func(s *runner.Spec) { s.DNSSearch = []string{".", "corp.example"} }},
 		{"lack the engine's own /proc/kcore", func(s *runner.Spec) {
 			s.MaskedPaths = slices.DeleteFunc(s.MaskedPaths, func(p string) bool { return p == "/proc/kcore" })
 		}},

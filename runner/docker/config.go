@@ -76,12 +76,12 @@ func hostConfigOf(s runner.Spec, profile []byte) *container.HostConfig {
 	return &container.HostConfig{
 		Runtime: string(s.Isolation),
 
-		// No interface but loopback. Without the DNS settings the engine would
-		// copy the host's name servers and search domains into resolv.conf.
+		// No interface but loopback. Of each DNS setting that is empty the engine
+		// would copy the host's into resolv.conf; the option is libc's default.
 		NetworkMode: "none",
-		DNS:         []string{"127.0.0.1"},
-		DNSSearch:   []string{"."},
-		DNSOptions:  []string{"timeout:1", "attempts:1"},
+		DNS:         slices.Clone(s.DNS),
+		DNSSearch:   slices.Clone(s.DNSSearch),
+		DNSOptions:  []string{"timeout:5"},
 
 		IpcMode:      container.IPCModePrivate, // "none" has no /dev/shm, which Python needs
 		CgroupnsMode: container.CgroupnsModePrivate,

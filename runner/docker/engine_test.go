@@ -255,6 +255,7 @@ func newSpec(t *testing.T, b bench) (runner.Spec, string) {
 	return runner.Spec{
 		Schema: runner.SchemaSpec, Name: run, Role: runner.RoleWork, Image: b.image, Isolation: contract.IsolationRunc,
 		UID: firstUID, Hostname: "sandbox", Workdir: "/workspace",
+		DNS: []string{"127.0.0.1"}, DNSSearch: []string{"."},
 		Entrypoint: []string{"/countersign/shim", "serve"},
 		Env:        []string{"PATH=/usr/bin:/bin", "HOME=/home/agent"},
 		DropEnv:    []string{"HTTP_PROXY", "IMAGE_ONLY", "LD_PRELOAD"},

@@ -145,6 +145,7 @@ func spec(facts runner.EngineFacts, imageID, bin, sockets string) runner.Spec {
 	return runner.Spec{
 		Schema: runner.SchemaSpec, Name: name, Role: runner.RoleWork, Image: imageID, Isolation: contract.IsolationRunc,
 		UID: 1234567, Hostname: "sandbox", Workdir: "/workspace",
+		DNS: []string{"127.0.0.1"}, DNSSearch: []string{"."},
 		Entrypoint: []string{protocol.ShimPath, "init"},
 		Env:        []string{"PATH=" + protocol.ShimBinDir, "HOME=/home/agent"},
 		DropEnv:    []string{"FROM_IMAGE"},

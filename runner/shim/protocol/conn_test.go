@@ -258,6 +258,9 @@ func TestJobValidate(t *testing.T) {
 		"relative cwd":      {func(j *Job) { j.Cwd = "workspace" }, "not an absolute path"},
 		"no timeout":        {func(j *Job) { j.Stop.TimeoutSec = 0 }, "no timeout"},
 		"negative grace":    {func(j *Job) { j.Stop.GraceSec = -1 }, "negative"},
+		"secret":            {func(j *Job) { j.Secrets = []SecretFile{{Name: "npm.token"}, {Name: "key"}} }, ""},
+		"secret elsewhere":  {func(j *Job) { j.Secrets = []SecretFile{{Name: "../key"}} }, "name of a secret file"},
+		"secret twice":      {func(j *Job) { j.Secrets = []SecretFile{{Name: "key"}, {Name: "key"}} }, `"key" is there twice`},
 	} {
 		j := Job{Argv: []string{"true"}, Env: []string{"A=1"}, Cwd: "/", Stop: StopRule{TimeoutSec: 1, GraceSec: 1}}
 		c.change(&j)
@@ -269,6 +272,28 @@ func TestJobValidate(t *testing.T) {
 	secret := Job{Argv: []string{"true"}, Env: []string{"KEY=hunter2\x00"}, Cwd: "/", Stop: StopRule{TimeoutSec: 1}}
 	if err := secret.Validate(); err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a value stands in the error: %v", err)
+	}
+}
+
+// A job can be printed, by mistake, without its secrets.
+func TestSecretsAreNotPrinted(t *testing.T) {
+	j := Job{Argv: []string{"true"}, Secrets: []SecretFile{{Name: "key", Data: []byte("hunter2")}}}
+	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x"} {
+		text := fmt.Sprintf(format, j)
+		if strings.Contains(text, "hunter2") || strings.Contains(text, "68756e74657232") || strings.Contains(text, "104 117") {
+			t.Errorf("%s prints %s", format, text)
+		}
+	}
+}
+
+func TestNetworkValidate(t *testing.T) {
+	for _, port := range []int{-1, 0, 65536} {
+		if err := (Network{Ports: []int{443, port}}).Validate(); err == nil {
+			t.Errorf("port %d passes", port)
+		}
+	}
+	if err := (Network{Ports: []int{1, 65535}}).Validate(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/policy/contract"
 )
 
 // Streams of an Output message.
@@ -18,6 +20,8 @@ func (k Kind) name() string {
 	switch k {
 	case KindLoad:
 		return "load"
+	case KindNetwork:
+		return "network"
 	case KindProbe:
 		return "probe"
 	case KindStart:
@@ -34,6 +38,8 @@ func (k Kind) name() string {
 		return "hello"
 	case KindLoaded:
 		return "loaded"
+	case KindNetworked:
+		return "networked"
 	case KindProbed:
 		return "probed"
 	case KindStarted:
@@ -77,8 +83,9 @@ func ParseOutput(payload []byte) (stream byte, data []byte, err error) {
 
 // Validate says why a job cannot be sent or started: an empty argv, a relative
 // working directory, an environment entry without a name, a NUL byte or text
-// that is not UTF-8 (the encoding would change it silently), no timeout.
-// Environment values never appear in the error.
+// that is not UTF-8 (the encoding would change it silently), no timeout, a
+// secret file without a safe name of its own. Neither values of the environment
+// nor secrets appear in the error.
 func (j Job) Validate() error {
 	if len(j.Argv) == 0 || j.Argv[0] == "" {
 		return errors.New("checking job: argv is empty; name a program to run")
@@ -107,6 +114,30 @@ func (j Job) Validate() error {
 	}
 	if j.Stop.TimeoutSec <= 0 || j.Stop.GraceSec < 0 {
 		return errors.New("checking job: its stop rule has no timeout, or a negative time")
+	}
+	return checkSecrets(j.Secrets)
+}
+
+func checkSecrets(secrets []SecretFile) error {
+	seen := make(map[string]bool, len(secrets))
+	for _, s := range secrets {
+		if err := contract.CheckName(s.Name); err != nil {
+			return fmt.Errorf("checking job: the name of a secret file %v", err)
+		}
+		if seen[s.Name] {
+			return fmt.Errorf("checking job: secret file %q is there twice", s.Name)
+		}
+		seen[s.Name] = true
+	}
+	return nil
+}
+
+// Validate says why a Network cannot be sent or opened: a port out of range.
+func (n Network) Validate() error {
+	for _, p := range n.Ports {
+		if p < 1 || p > 65535 {
+			return fmt.Errorf("checking network: %d is not a port", p)
+		}
 	}
 	return nil
 }

@@ -32,7 +32,26 @@ const (
 	// HoldSocket is the control socket of the holder, which answers only
 	// Capture, Fetch and Bye.
 	HoldSocket = "/run/countersign/hold.sock"
+	// SecretDir is where the shim writes a job's secret files.
+	SecretDir = "/run/secret"
 )
+
+// Addresses inside the sandbox, on its loopback.
+const (
+	// NameServer is asked for every name; without a Network message nothing
+	// listens there, and every name fails at once.
+	NameServer = "127.0.0.1"
+	// ExplicitProxy hands bytes to the run's proxy as they are, for programs
+	// that are told of a proxy.
+	ExplicitProxy = "127.0.0.1:3128"
+)
+
+// CanaryBody is what the run's proxy answers to GET / of its canary.
+const CanaryBody = "countersign canary\n"
+
+// CommonPorts are listened on at every name's address, so that an attempt at a
+// host that no rule names is seen and refused in words.
+func CommonPorts() []int { return []int{22, 80, 443, 8080, 8443} }
 
 // Kind is the first byte of a frame.
 type Kind byte
@@ -40,6 +59,7 @@ type Kind byte
 // Host to shim.
 const (
 	KindLoad    Kind = 'l' // Load; then a stream when Load.Stream
+	KindNetwork Kind = 'n' // Network; once, before the job, when there is a way out
 	KindProbe   Kind = 'p' // Probe
 	KindStart   Kind = 's' // Job
 	KindStop    Kind = 't' // Stop; only between Start and Exited
@@ -50,14 +70,15 @@ const (
 
 // Shim to host.
 const (
-	KindHello    Kind = 'H' // Hello
-	KindLoaded   Kind = 'L' // Loaded
-	KindProbed   Kind = 'P' // Probed
-	KindStarted  Kind = 'S' // no body
-	KindOutput   Kind = 'O' // one byte, 1 stdout or 2 stderr, then the bytes
-	KindExited   Kind = 'X' // Exited
-	KindCaptured Kind = 'C' // Captured, after the listing or the contents
-	KindFailed   Kind = 'F' // Failed, in place of any answer
+	KindHello     Kind = 'H' // Hello
+	KindLoaded    Kind = 'L' // Loaded
+	KindNetworked Kind = 'N' // Networked
+	KindProbed    Kind = 'P' // Probed
+	KindStarted   Kind = 'S' // no body
+	KindOutput    Kind = 'O' // one byte, 1 stdout or 2 stderr, then the bytes
+	KindExited    Kind = 'X' // Exited
+	KindCaptured  Kind = 'C' // Captured, after the listing or the contents
+	KindFailed    Kind = 'F' // Failed, in place of any answer
 )
 
 // KindData carries a piece of a stream, either way; empty ends the stream.
@@ -83,6 +104,25 @@ type Loaded struct {
 	Bytes   int64 `json:"bytes"`
 }
 
+// Network opens the way to the run's proxy at [EgressSocket]: a name server on
+// [NameServer], listeners at the address of every name that was asked for, and
+// [ExplicitProxy]. The proxy must listen before it is sent.
+type Network struct {
+	// Ports are those of the contract's rules, 1 to 65535, listened on beside
+	// [CommonPorts].
+	Ports []int `json:"ports"`
+	// CA is the run's authority, one PEM certificate; "" when no rule inspects.
+	CA string `json:"ca"`
+}
+
+// Networked says that names are answered from now on.
+type Networked struct {
+	// Trust are the variables by which programs find the CA, beside the image's
+	// own roots. The host adds to the job those that the contract does not set.
+	// Empty without a CA.
+	Trust map[string]string `json:"trust"`
+}
+
 // Job is the start-time half of a run: everything that a container started
 // before its job existed could not know.
 type Job struct {
@@ -91,7 +131,21 @@ type Job struct {
 	Env  []string `json:"env"`
 	Cwd  string   `json:"cwd"`
 	Stop StopRule `json:"stop"`
+	// Secrets become files of [SecretDir], which the sandbox must have as a
+	// mount of its own user's.
+	Secrets []SecretFile `json:"secrets,omitempty"`
 }
+
+// SecretFile is written with mode 0400 before the workload starts. Neither the
+// shim nor an error of [Job.Validate] ever says what is in it.
+type SecretFile struct {
+	Name string `json:"name"` // as contract.CheckName has it
+	Data []byte `json:"data"`
+}
+
+// String and GoString keep the data out of everything that prints a Job.
+func (f SecretFile) String() string   { return "secret file " + f.Name }
+func (f SecretFile) GoString() string { return f.String() }
 
 // StopRule is the shim's own deadline, kept beside the host's: after TimeoutSec
 // every process gets SIGTERM, after GraceSec more SIGKILL.
@@ -166,6 +220,8 @@ type Probe struct {
 	Stage string `json:"stage"` // "before" or "after"
 	// Names are looked up and dialled: canary.internal and an unlisted one.
 	Names []string `json:"names"`
+	// HTTP are names of which GET / is asked on port 80.
+	HTTP []string `json:"http,omitempty"`
 	// Addresses are dialled (host:port): metadata addresses and the like.
 	Addresses []string `json:"addresses"`
 	// Sockets are dialled as Unix sockets: Docker's, containerd's.
@@ -185,6 +241,10 @@ type Probe struct {
 // the error's text. Attempts hold more than was asked for: every call of
 // [Calls]; "dial" of each address but loopback over UDP as "udp/host:port"; each
 // name on ports 80 and 443; "create" in every mount point that was not named.
+// With a [Network] every dial of a name succeeds, since the refusal comes in what
+// the client speaks; so an "http" attempt tells: it is "ok" when the answer was
+// 200 with [CanaryBody], "status 403" and the like for another, "another body"
+// for a 200 that is not the canary's.
 type Probed struct {
 	Stage    string            `json:"stage"`
 	Attempts []Attempt         `json:"attempts"`
@@ -203,7 +263,7 @@ type Probed struct {
 	Proc   []string                `json:"proc"` // command names of all processes that are visible
 }
 
-// Attempt is one thing that was tried: Kind is "resolve", "dial", "unix",
+// Attempt is one thing that was tried: Kind is "resolve", "dial", "http", "unix",
 // "create", "read", "ptrace" (target "1", PID 1), "proc" (a path below /proc/1)
 // or "syscall".
 type Attempt struct {
