@@ -1,6 +1,10 @@
 package policy
 
-import _ "embed" // the built-in documents
+import (
+	_ "embed" // the built-in documents
+
+	"github.com/countersign-dev/countersign/policy/contract"
+)
 
 // BuiltinImage is the image of the built-in policy: what `make sandbox-image`
 // tags.
@@ -23,6 +27,13 @@ var (
 	starter string
 	//go:embed builtin/starter-cases.yml
 	starterCases string
+)
+
+// What the built-in documents are called in a snapshot.
+var (
+	builtinPolicyDigest       = contract.DigestBytes([]byte(builtinPolicy))
+	builtinCeilingDigest      = contract.DigestBytes([]byte(builtinCeiling))
+	builtinLocalCeilingDigest = contract.DigestBytes([]byte(builtinLocalCeiling))
 )
 
 // BuiltinPolicy is the policy of a local run in a repository that has none.

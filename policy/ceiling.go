@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/countersign-dev/countersign/policy/contract"
@@ -61,7 +62,7 @@ func (d *deriver) network() {
 	if len(d.c.Network.Allow) > 0 {
 		d.c.Network.Mode = contract.NetworkAllowlist
 	}
-	d.because("network.mode", d.c.Network.Mode, fmt.Sprintf("%d rules allow something", len(d.c.Network.Allow)))
+	d.because("network.mode", d.c.Network.Mode, strconv.Itoa(len(d.c.Network.Allow))+" rules allow something")
 }
 
 // has says whether the contract has a rule for the host and port already.

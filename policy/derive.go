@@ -138,8 +138,7 @@ func (d *deriver) source(key string, more ...string) string {
 	if !ok {
 		return "standard"
 	}
-	keys := append([]string{"profiles", owner}, strings.Split(key, ".")...)
-	s := "profile " + owner + " (" + d.in.Policy.place(append(keys, more...)...) + ")"
+	s := "profile " + owner + " (" + d.in.Policy.placeOf(owner, key, more) + ")"
 	if owner != d.profile.name {
 		s += ", which " + d.profile.name + " extends"
 	}
@@ -152,8 +151,7 @@ func (d *deriver) capSource(key string, more ...string) string {
 	if !ok {
 		return "the built-in ceiling"
 	}
-	keys := append([]string{"profiles", owner}, strings.Split(key, ".")...)
-	return "the ceiling's profile " + owner + " (" + d.in.Ceiling.place(append(keys, more...)...) + ")"
+	return "the ceiling's profile " + owner + " (" + d.in.Ceiling.placeOf(owner, key, more) + ")"
 }
 
 // inputs wants facts that belong together and a task that is sound.
@@ -198,21 +196,21 @@ func (d *deriver) documents() {
 		d.refuse(CodeNoPolicy, "the repository's policy is "+s.Policy.Status, "write one with: countersign init")
 		return
 	}
-	standIn := BuiltinCeiling
+	standIn := builtinCeilingDigest
 	if d.local && s.Ceiling.Status != contract.SourceUnreadable {
-		standIn = BuiltinLocalCeiling
+		standIn = builtinLocalCeilingDigest
 	}
-	if !d.local && c.digest == contract.DigestBytes(BuiltinLocalCeiling()) {
+	if !d.local && c.digest == builtinLocalCeilingDigest {
 		d.refuse(CodeInputs, "the ceiling of a person at a terminal serves no other event", "")
 	}
-	d.belongs(p, s.Policy, BuiltinPolicy)
+	d.belongs(p, s.Policy, builtinPolicyDigest)
 	d.belongs(c, s.Ceiling, standIn)
 }
 
-func (d *deriver) belongs(doc *Document, s contract.Source, builtin func() []byte) {
+func (d *deriver) belongs(doc *Document, s contract.Source, builtin string) {
 	want := s.Digest
 	if s.Status != contract.SourceFound {
-		want = contract.DigestBytes(builtin())
+		want = builtin
 	}
 	if doc.digest != want || s.Digest != "" && s.Digest != want {
 		d.refuse(CodeInputs, doc.name+" is not the document that the snapshot records", "read the facts again")
@@ -263,7 +261,7 @@ func (d *deriver) command() {
 	d.c.Env = map[string]string{}
 	maps.Copy(d.c.Env, p.Env)
 	if len(p.Env) > 0 {
-		d.because("env", strings.Join(slices.Sorted(maps.Keys(p.Env)), " "), d.source("env"))
+		d.because("env", strings.Join(sortedKeys(p.Env), " "), d.source("env"))
 	}
 	d.c.Workdir = "/workspace"
 	if p.Workdir != nil {

@@ -523,6 +523,14 @@ func TestReasonsCoverTheContract(t *testing.T) {
 }
 
 func BenchmarkDeriveSeal(b *testing.B) {
+	b.Run("local", func(b *testing.B) {
+		in := input(b, string(BuiltinPolicy()), string(BuiltinLocalCeiling()), testCase{}, nil)
+		for b.Loop() {
+			if d := Derive(in); d.Refusal != nil || d.Sealed.IsZero() {
+				b.Fatal(d.Refusal)
+			}
+		}
+	})
 	for name, c := range map[string]testCase{
 		"rule":      {Profile: "", Event: caseEvent{Kind: "pull_request"}, Actor: caseActor{Role: "write"}, Labels: []string{"run:web"}, PR: casePR{Number: 1}},
 		"condition": {Event: caseEvent{Kind: "api"}, Actor: caseActor{Login: "robot"}, Paths: []string{"docs/a"}},

@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/countersign-dev/countersign/policy/contract"
 )
@@ -99,6 +100,16 @@ func (d *Document) ProtectedRefs() []string {
 		return nil
 	}
 	return slices.Clone(d.ceiling.ProtectedRefs)
+}
+
+// placeOf is place for a profile's key as [merged] names it ("limits.memory"),
+// or for what stands further down in it.
+func (d *Document) placeOf(profile, key string, more []string) string {
+	group, key, grouped := strings.Cut(key, ".")
+	if grouped {
+		return d.place(append([]string{"profiles", profile, group, key}, more...)...)
+	}
+	return d.place(append([]string{"profiles", profile, group}, more...)...)
 }
 
 // place says where a path of the document stands, for reasons: "file:line".

@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/countersign-dev/countersign/policy/contract"
@@ -77,7 +78,7 @@ func (d *deriver) amount(key string, own, top int64) int64 {
 		causes = append(causes, fmt.Sprintf("%d, cut to %d by %s", own, top, d.capSource("outputs."+key)))
 		own = top
 	}
-	d.because("outputs."+key, fmt.Sprint(own), causes...)
+	d.because("outputs."+key, strconv.FormatInt(own, 10), causes...)
 	return own
 }
 

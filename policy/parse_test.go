@@ -262,11 +262,11 @@ func TestBuiltinAmounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	top, own := c.maxima["max"].keys, p.profiles["sandbox"].keys
-	for _, f := range limitFields() {
-		if v := f.get(top.Limits); v == nil || *v != f.most {
+	for _, f := range limitFields {
+		if v, ok := f.get(top.Limits); !ok || v != f.most {
 			t.Errorf("builtin/ceiling.yml: %s is not %s", f.key, f.show(f.most))
 		}
-		if v := f.get(own.Limits); f.key != "cost_usd" && (v == nil || *v != f.standard) {
+		if v, ok := f.get(own.Limits); f.key != "cost_usd" && (!ok || v != f.standard) {
 			t.Errorf("builtin/policy.yml: %s is not %s", f.key, f.show(f.standard))
 		}
 	}

@@ -184,8 +184,8 @@ func (v *validator) limits(l *limits, keys ...string) {
 	if l == nil {
 		return
 	}
-	for _, f := range limitFields() {
-		if p := f.get(l); p != nil && *p == 0 && !f.mayBeZero() {
+	for _, f := range limitFields {
+		if said, ok := f.get(l); ok && said == 0 && !f.mayBeZero() {
 			v.add("%s is zero, with which nothing can run", []any{f.key}, append(slices.Clone(keys), f.key)...)
 		}
 	}

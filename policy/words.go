@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/countersign-dev/countersign/policy/contract"
@@ -129,5 +128,10 @@ func foreignKeys() map[string]string {
 
 // sortedKeys gives maps an order, so that equal inputs give equal results.
 func sortedKeys[K ~string, V any](m map[K]V) []K {
-	return slices.Sorted(maps.Keys(m))
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
 }

@@ -73,7 +73,9 @@ const digestPrefix = "sha256:"
 // DigestBytes names b: "sha256:" and 64 lower-case hexadecimal digits.
 func DigestBytes(b []byte) string {
 	sum := sha256.Sum256(b)
-	return digestPrefix + hex.EncodeToString(sum[:])
+	var name [len(digestPrefix) + 2*sha256.Size]byte
+	hex.Encode(name[copy(name[:], digestPrefix):], sum[:])
+	return string(name[:])
 }
 
 // DigestOf is the digest of v's canonical encoding (see [EncodeCanonical]).

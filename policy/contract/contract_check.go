@@ -10,8 +10,8 @@ func (d Contract) check(c *checker) {
 	d.checkFiles(c)
 	d.checkNetwork(c)
 	d.checkSecrets(c)
-	checkLimits(c, "limits", d.Limits)
-	checkOutputs(c, "outputs", d.Outputs)
+	checkLimits(c.below("limits"), d.Limits)
+	checkOutputs(c.below("outputs"), d.Outputs)
 	c.each("promotable", d.Promotable, func(s string) error { return checkWord(s, promotionKinds()...) })
 	c.is("not_after", checkTime(d.NotAfter))
 	if want, why := LevelOf(d); d.Level != want {
@@ -31,7 +31,7 @@ func (d Contract) checkOrigin(c *checker) {
 		c.is("parent", CheckDigest(d.Parent))
 	}
 	checkSubject(c, subject{d.Tenant, d.Repo, d.Base, d.Head, d.PullRequest, d.Start, d.Labels})
-	checkPerson(c, "requested_by", d.RequestedBy)
+	checkPerson(c.below("requested_by"), d.RequestedBy)
 	c.is("policy.rev", checkText(d.Policy.Rev, maxName))
 	c.is("policy.ref", CheckRef(d.Policy.Ref))
 	c.optional("policy.sha", d.Policy.SHA, CheckObjectID)
@@ -53,7 +53,7 @@ type subject struct {
 
 func checkSubject(c *checker, s subject) {
 	c.within("tenant", s.tenant, 0, maxSafeInteger)
-	checkRepo(c, "repo", s.repo)
+	checkRepo(c.below("repo"), s.repo)
 	c.optional("base.ref", s.base.Ref, CheckRef)
 	c.optional("base.sha", s.base.SHA, CheckObjectID)
 	c.is("head.sha", CheckObjectID(s.head.SHA))
@@ -71,18 +71,18 @@ func checkSubject(c *checker, s subject) {
 	}
 }
 
-func checkRepo(c *checker, path string, r Repo) {
-	c.within(path+".id", r.ID, 0, maxSafeInteger)
-	c.is(path+".full_name", CheckRepoName(r.FullName))
+func checkRepo(c *checker, r Repo) {
+	c.within("id", r.ID, 0, maxSafeInteger)
+	c.is("full_name", CheckRepoName(r.FullName))
 	if r.ID > 0 && !strings.Contains(r.FullName, "/") {
-		c.addf(path+".full_name", "is %s; a repository with an id is named OWNER/NAME", quote(r.FullName))
+		c.addf("full_name", "is %s; a repository with an id is named OWNER/NAME", quote(r.FullName))
 	}
 }
 
-func checkPerson(c *checker, path string, p Person) {
-	c.within(path+".id", p.ID, 0, maxSafeInteger)
-	c.is(path+".login", filled(p.Login, maxName))
-	c.is(path+".role", CheckName(p.Role))
+func checkPerson(c *checker, p Person) {
+	c.within("id", p.ID, 0, maxSafeInteger)
+	c.is("login", filled(p.Login, maxName))
+	c.is("role", CheckName(p.Role))
 }
 
 // checkExecution judges what runs, where and in what.
@@ -100,9 +100,7 @@ func (d Contract) checkExecution(c *checker) {
 	names := make([]string, len(d.Tools))
 	for i, t := range d.Tools {
 		names[i] = t.Name
-		if t.Grant != nil {
-			checkGrant(c, index("tools", i)+".grant", t.Grant)
-		}
+		checkGrant(c.element("tools", i), t.Grant)
 	}
 	c.each("tools", names, func(s string) error { return filled(s, maxName) })
 }
@@ -135,9 +133,9 @@ func checkArgv(c *checker, argv []string) {
 
 func checkEnv(c *checker, env map[string]string) {
 	for _, name := range sortedKeys(env) {
-		at := member("env", name)
-		c.is(at, CheckEnvName(name))
-		c.is(at, CheckArg(name+"="+env[name]))
+		at := c.entry("env", name)
+		at.is("", CheckEnvName(name))
+		at.is("", CheckArg(name+"="+env[name]))
 	}
 }
 
@@ -163,9 +161,7 @@ func (d Contract) checkFiles(c *checker) {
 	paths := make([]string, len(d.WritableRoots))
 	for i, r := range d.WritableRoots {
 		paths[i] = r.Path
-		if r.Grant != nil {
-			checkGrant(c, index("writable_roots", i)+".grant", r.Grant)
-		}
+		checkGrant(c.element("writable_roots", i), r.Grant)
 	}
 	if !c.each("writable_roots", paths, CheckWritableRoot) || !short {
 		return
@@ -193,15 +189,15 @@ func (d Contract) checkSecrets(c *checker) {
 	names := make([]string, len(d.SecretRefs))
 	for i, s := range d.SecretRefs {
 		names[i] = s.Name
-		checkSecret(c, index("secret_refs", i), s)
+		checkSecret(c.element("secret_refs", i), s)
 	}
 	c.each("secret_refs", names, CheckName)
 }
 
-func checkSecret(c *checker, at string, s SecretRef) {
-	c.is(at+".ref", CheckSecretRef(s.Ref))
-	c.oneOf(at+".deliver", s.Deliver, DeliverInject, DeliverFile)
-	checkGrant(c, at+".grant", s.Grant)
+func checkSecret(c *checker, s SecretRef) {
+	c.is("ref", CheckSecretRef(s.Ref))
+	c.oneOf("deliver", s.Deliver, DeliverInject, DeliverFile)
+	checkGrant(c, s.Grant)
 }
 
 // Ways to deliver a secret.
@@ -210,13 +206,14 @@ const (
 	DeliverFile   = "file"   // a file in memory, inside
 )
 
-func checkGrant(c *checker, path string, g *Grant) {
+// checkGrant judges the grant of what c stands at, if it has one.
+func checkGrant(c *checker, g *Grant) {
 	if g == nil {
 		return
 	}
-	c.is(path+".promotion", CheckDigest(g.Promotion))
-	c.is(path+".not_after", checkTime(g.NotAfter))
-	c.within(path+".uses", int64(g.Uses), 0, maxUses)
+	c.is("grant.promotion", CheckDigest(g.Promotion))
+	c.is("grant.not_after", checkTime(g.NotAfter))
+	c.within("grant.uses", int64(g.Uses), 0, maxUses)
 }
 
 const (
@@ -227,8 +224,7 @@ const (
 
 // checkLimits wants every bound to be there: a kernel reads a size of zero as
 // no bound at all.
-func checkLimits(c *checker, at string, l Limits) {
-	c = c.below(at)
+func checkLimits(c *checker, l Limits) {
 	if !(l.CPU >= 0.01 && l.CPU <= 1024) {
 		c.addf("cpu", "is %v, want 0.01 to 1024 cores", l.CPU)
 	}
@@ -245,11 +241,10 @@ func checkLimits(c *checker, at string, l Limits) {
 	if !(l.CostUSD >= 0 && l.CostUSD <= 1e6) {
 		c.addf("cost_usd", "is %v, want 0 to 1000000", l.CostUSD)
 	}
-	checkGrant(c, "grant", l.Grant)
+	checkGrant(c, l.Grant)
 }
 
-func checkOutputs(c *checker, at string, o Outputs) {
-	c = c.below(at)
+func checkOutputs(c *checker, o Outputs) {
 	c.oneOf("kind", o.Kind, OutputNone, OutputPatch, OutputComment, OutputPullRequest)
 	c.oneOf("push", o.Push, PushNever, PushApproved, PushTrusted)
 	if o.Push != PushNever && o.Kind != OutputPullRequest {
@@ -262,5 +257,5 @@ func checkOutputs(c *checker, at string, o Outputs) {
 	c.within("max_files", int64(o.MaxFiles), least, 1e6)
 	c.within("max_bytes", o.MaxBytes, least, 1<<30)
 	c.each("protected_paths", o.ProtectedPaths, CheckProtected)
-	checkGrant(c, "grant", o.Grant)
+	checkGrant(c, o.Grant)
 }

@@ -3,12 +3,10 @@ package contract
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf16"
 )
 
@@ -290,8 +288,8 @@ func byNumber(a, b float64, more Effect) Effect {
 
 // byTime: a later end widens. What does not read as a time cannot be compared.
 func byTime(a, b string) Effect {
-	at, errA := time.Parse(timeLayout, a)
-	bt, errB := time.Parse(timeLayout, b)
+	at, errA := ParseTime(a)
+	bt, errB := ParseTime(b)
 	if errA != nil || errB != nil {
 		return Neutral
 	}
@@ -376,11 +374,12 @@ func visible(s string) string {
 
 // sortedKeys are the keys of all maps, each once.
 func sortedKeys[V any](m ...map[string]V) []string {
-	seen := make(map[string]bool)
+	var keys []string
 	for _, one := range m {
 		for k := range one {
-			seen[k] = true
+			keys = append(keys, k)
 		}
 	}
-	return slices.Sorted(maps.Keys(seen))
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }

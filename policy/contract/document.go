@@ -67,7 +67,9 @@ func detach(v reflect.Value, s *shape) {
 	switch s.kind {
 	case shapeStruct:
 		for i := range s.members {
-			detach(v.Field(s.members[i].index), s.members[i].shape)
+			if m := &s.members[i]; m.shape.shares {
+				detach(v.Field(m.index), m.shape)
+			}
 		}
 	case shapeRoot:
 		r := v.Addr().Interface().(*Root)

@@ -53,21 +53,59 @@ func (e *InvalidError) Error() string {
 // checker collects faults while a document is validated.
 type checker struct {
 	faults []Fault
-	// Of a checker below another one: where, and whose faults are collected.
-	at     string
+	// Of a checker below another one: whose faults are collected, and where it
+	// stands there: at a path, or at a key of the map or an index of the list
+	// there.
 	parent *checker
+	at     string
+	key    string
+	nth    int
+	kind   placeKind
 }
 
-// below is a checker whose paths begin at a place of c's. It keeps the paths of
-// what is right from ever being made.
-func (c *checker) below(at string) *checker { return &checker{at: at, parent: c} }
+type placeKind uint8
+
+const (
+	placePath placeKind = iota
+	placeKey
+	placeIndex
+)
+
+// below is a checker whose paths begin at a place of c's. The paths of what is
+// right are never made.
+func (c *checker) below(at string) *checker { return &checker{parent: c, at: at} }
+
+// entry is a checker below one key of the map at a place of c's.
+func (c *checker) entry(at, key string) *checker {
+	return &checker{parent: c, at: at, key: key, kind: placeKey}
+}
+
+// element is a checker below one element of the list at a place of c's.
+func (c *checker) element(at string, nth int) *checker {
+	return &checker{parent: c, at: at, nth: nth, kind: placeIndex}
+}
+
+// path is a path of c's as its parent writes it.
+func (c *checker) path(rest string) string {
+	at := c.at
+	switch c.kind {
+	case placeKey:
+		at = member(at, c.key)
+	case placeIndex:
+		at = index(at, c.nth)
+	}
+	if rest == "" {
+		return at
+	}
+	return at + "." + rest
+}
 
 // maxFaults bounds what is collected from one document.
 const maxFaults = 1000
 
 func (c *checker) addf(path, format string, args ...any) {
 	for ; c.parent != nil; c = c.parent {
-		path = strings.TrimSuffix(c.at+"."+path, ".")
+		path = c.path(path)
 	}
 	if len(c.faults) < maxFaults {
 		c.faults = append(c.faults, Fault{path, fmt.Sprintf(format, args...)})

@@ -5,6 +5,7 @@ import (
 	"path"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Bounds of single values, in bytes. maxArg is the kernel's MAX_ARG_STRLEN
@@ -91,7 +92,7 @@ func CheckArg(s string) error {
 	if len(s) > maxArg {
 		return fmt.Errorf("is %d bytes, the kernel's bound is %d", len(s), maxArg)
 	}
-	if strings.ToValidUTF8(s, "") != s {
+	if !utf8.ValidString(s) {
 		return fmt.Errorf("is not UTF-8 text: %s", quote(s))
 	}
 	return nil
@@ -140,7 +141,8 @@ func CheckDir(s string) error {
 
 // inside says whether the clean path p is dir or lies below it.
 func inside(p, dir string) bool {
-	return p == dir || strings.HasPrefix(p, dir+"/")
+	rest, ok := strings.CutPrefix(p, dir)
+	return ok && (rest == "" || rest[0] == '/')
 }
 
 // CheckWritableRoot is [CheckDir] for a directory that a run may write. The
@@ -178,16 +180,14 @@ func CheckProtected(s string) error {
 	return nil
 }
 
-// timeLayout is RFC 3339 in UTC with whole seconds.
-const timeLayout = "2006-01-02T15:04:05Z"
-
 // FormatTime writes t as documents hold it: RFC 3339, UTC, whole seconds, cut
 // off.
-func FormatTime(t time.Time) string { return t.UTC().Format(timeLayout) }
+func FormatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// ParseTime reads what [FormatTime] wrote and nothing else.
+// ParseTime reads what [FormatTime] wrote and nothing else: an offset or a
+// fraction, which the layout lets through, comes out in another spelling.
 func ParseTime(s string) (time.Time, error) {
-	t, err := time.Parse(timeLayout, s)
+	t, err := time.Parse(time.RFC3339, s)
 	if err != nil || FormatTime(t) != s {
 		return time.Time{}, fmt.Errorf("is %s, want a time such as 2026-11-29T13:00:00Z", quote(s))
 	}

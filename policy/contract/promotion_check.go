@@ -127,7 +127,7 @@ func (p Plan) checkBinding(c *checker) {
 	c.is("agent", filled(p.Agent, maxName))
 	c.is("session", filled(p.Session, maxName))
 	c.is("contract_digest", CheckDigest(p.ContractDigest))
-	checkRepo(c, "repo", p.Repo)
+	checkRepo(c.below("repo"), p.Repo)
 	c.is("head_sha", CheckObjectID(p.HeadSHA))
 	c.optional("base_ref", p.BaseRef, CheckRef)
 	c.is("policy_digest", CheckDigest(p.PolicyDigest))
@@ -144,26 +144,26 @@ func (w Widening) check(c *checker, kind string) {
 		kind  string
 		set   bool
 		grant func() *Grant
-		check func(at string)
+		check func(c *checker)
 	}{
-		{KindNetwork, w.Network != nil, func() *Grant { return w.Network.Grant }, func(at string) { checkRule(c, at, *w.Network) }},
-		{KindPath, w.Path != nil, func() *Grant { return w.Path.Grant }, func(at string) { c.is(at, CheckWritableRoot(w.Path.Path)) }},
-		{KindSecret, w.Secret != nil, func() *Grant { return w.Secret.Grant }, func(at string) {
-			c.is(at+".name", CheckName(w.Secret.Name))
-			checkSecret(c, at, *w.Secret)
+		{KindNetwork, w.Network != nil, func() *Grant { return w.Network.Grant }, func(c *checker) { checkRule(c, *w.Network) }},
+		{KindPath, w.Path != nil, func() *Grant { return w.Path.Grant }, func(c *checker) { c.is("", CheckWritableRoot(w.Path.Path)) }},
+		{KindSecret, w.Secret != nil, func() *Grant { return w.Secret.Grant }, func(c *checker) {
+			c.is("name", CheckName(w.Secret.Name))
+			checkSecret(c, *w.Secret)
 		}},
-		{KindLimits, w.Limits != nil, func() *Grant { return w.Limits.Grant }, func(at string) { checkLimits(c, at, *w.Limits) }},
-		{KindTool, w.Tool != nil, func() *Grant { return w.Tool.Grant }, func(at string) { c.is(at+".name", filled(w.Tool.Name, maxName)) }},
-		{KindOutput, w.Output != nil, func() *Grant { return w.Output.Grant }, func(at string) { checkOutputs(c, at, *w.Output) }},
+		{KindLimits, w.Limits != nil, func() *Grant { return w.Limits.Grant }, func(c *checker) { checkLimits(c, *w.Limits) }},
+		{KindTool, w.Tool != nil, func() *Grant { return w.Tool.Grant }, func(c *checker) { c.is("name", filled(w.Tool.Name, maxName)) }},
+		{KindOutput, w.Output != nil, func() *Grant { return w.Output.Grant }, func(c *checker) { checkOutputs(c, *w.Output) }},
 	} {
-		at := "change." + f.kind
+		at := c.entry("change", f.kind)
 		switch {
 		case f.set && f.kind != kind:
-			c.addf(at, "is set in a plan of the kind %s; a plan changes the one entry of its kind", quote(kind))
+			at.addf("", "is set in a plan of the kind %s; a plan changes the one entry of its kind", quote(kind))
 		case !f.set && f.kind == kind:
-			c.addf(at, "is absent; a plan of the kind %s changes that entry", kind)
+			at.addf("", "is absent; a plan of the kind %s changes that entry", kind)
 		case f.set && f.grant() != nil:
-			c.addf(at+".grant", "is set; the grant comes with the approval")
+			at.addf("grant", "is set; the grant comes with the approval")
 		case f.set:
 			f.check(at)
 		}
@@ -195,7 +195,7 @@ func (d Decision) check(c *checker) {
 	c.oneOf("schema", d.Schema, SchemaDecision)
 	c.is("promotion", CheckDigest(d.Promotion))
 	c.oneOf("verdict", d.Verdict, VerdictApprove, VerdictDeny)
-	checkPerson(c, "by", d.By)
+	checkPerson(c.below("by"), d.By)
 	c.oneOf("via", d.Via, ViaButton, ViaReview, ViaComment, ViaPrompt)
 	c.is("source", checkText(d.Source, maxName))
 	if local := d.Via == ViaPrompt; local != (d.Source == "") {

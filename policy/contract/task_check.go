@@ -15,7 +15,7 @@ func (t Task) check(c *checker) {
 	c.oneOf("event.kind", t.Event.Kind, EventLocal, "pull_request", "issue", "comment", "dispatch", "push", "schedule", "api")
 	c.is("event.action", checkText(t.Event.Action, maxName))
 	checkSubject(c, subject{t.Tenant, t.Repo, t.Base, t.Head, t.PullRequest, t.Start, t.Labels})
-	checkPerson(c, "actor", t.Actor)
+	checkPerson(c.below("actor"), t.Actor)
 	if (t.Event.Kind == EventLocal) != (t.Actor.Role == RoleLocal) {
 		c.addf("actor.role", "is %s for the event %s; the role local goes with the event local and with no other", quote(t.Actor.Role), quote(t.Event.Kind))
 	}
@@ -41,9 +41,9 @@ func (a Asked) check(c *checker) {
 	c.within("asked.timeout_sec", a.TimeoutSec, 0, maxSec)
 	c.each("asked.allow", a.Allow, checkHostPort)
 	for _, name := range sortedKeys(a.Secrets) {
-		at := member("asked.secrets", name)
-		c.is(at, CheckName(name))
-		c.is(at, CheckSecretRef(a.Secrets[name]))
+		at := c.entry("asked.secrets", name)
+		at.is("", CheckName(name))
+		at.is("", CheckSecretRef(a.Secrets[name]))
 	}
 }
 
@@ -51,19 +51,18 @@ func (s Snapshot) check(c *checker) {
 	c.oneOf("schema", s.Schema, SchemaSnapshot)
 	c.is("time", checkTime(s.Time))
 	c.is("task_digest", CheckDigest(s.TaskDigest))
-	checkSource(c, "policy", s.Policy)
-	checkSource(c, "ceiling", s.Ceiling)
+	checkSource(c.below("policy"), s.Policy)
+	checkSource(c.below("ceiling"), s.Ceiling)
 	for _, ref := range sortedKeys(s.Images) {
-		at := member("images", ref)
-		c.is(at, CheckImageRef(ref))
-		checkImageFact(c, at, s.Images[ref])
+		at := c.entry("images", ref)
+		at.is("", CheckImageRef(ref))
+		checkImageFact(at, s.Images[ref])
 	}
 	c.within("submodules", int64(s.Submodules), 0, maxSafeInteger)
 	c.within("lfs_pointers", int64(s.LFSPointers), 0, maxSafeInteger)
 }
 
-func checkSource(c *checker, at string, s Source) {
-	c = c.below(at)
+func checkSource(c *checker, s Source) {
 	c.oneOf("status", s.Status, SourceFound, SourceAbsent, SourceUnreadable, SourceBuiltin)
 	c.optional("ref", s.Ref, CheckRef)
 	c.optional("sha", s.SHA, CheckObjectID)
@@ -77,8 +76,7 @@ func checkSource(c *checker, at string, s Source) {
 	}
 }
 
-func checkImageFact(c *checker, at string, f ImageFact) {
-	c = c.below(at)
+func checkImageFact(c *checker, f ImageFact) {
 	c.is("id", CheckDigest(f.ID))
 	c.each("repo_digests", f.RepoDigests, func(s string) error {
 		if name, digest, ok := strings.Cut(s, "@"); !ok || name == "" || !isDigest(digest) {
