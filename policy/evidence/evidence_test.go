@@ -210,7 +210,7 @@ func TestLies(t *testing.T) {
 		{"root", func(r *run) { r.spec.UID = 0 }, "spec and contract"},
 		{"another isolation", func(r *run) { r.spec.Isolation = contract.IsolationRunsc }, "spec and contract"},
 		{"another program as init", func(r *run) { r.spec.Entrypoint[0] = "/bin/sh" }, "spec and contract"},
-		{"another run's container", func(r *run) { r.spec.Labels["countersign.sandbox"] = "run_x" }, "spec and contract"},
+		{"another run's container", func(r *run) { r.spec.Labels["countersign.run"] = "run_x" }, "spec and contract"},
 		{"the engine's socket", func(r *run) {
 			r.spec.Mounts = append(r.spec.Mounts, mount{Kind: "bind", Target: "/var/run/docker.sock"})
 		}, "spec and roots"},
