@@ -7,15 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
-	"syscall"
 )
 
 // Each run is supervised by a process of its own, so that a fault in what
 // parses hostile input reaches no other run, no signing key and no credential
-// but that run's. The two talk over the child's standard streams: the order and
-// then one word a line ("cancel", "kill") go in, events come out. When the
-// parent dies, the child's standard input ends, and the run with it.
+// but that run's. The two talk over the child's standard streams: an errand, the
+// order and then one word a line ("cancel", "kill") go in, events come out. When
+// the parent dies, the child's standard input ends, and the run with it.
 
 // ErrSupervisorLost says that a supervising process ended without a report.
 // Whatever is left of its run must be swept, and its bundle stays incomplete.
@@ -27,35 +25,119 @@ const (
 	wordKill   = "kill"
 )
 
-// ServeOrder is the child's side: it reads one order from in, supervises it,
-// and writes events to out until the report, which is the last.
+// errand is the first line to a child: the sandbox that is to wait for an
+// order, or nothing, and then the order comes at once.
+type errand struct {
+	Warm *WarmOrder `json:"warm"`
+}
+
+// ServeOrder is the child's side: it reads its errand and one order from in,
+// supervises it, and writes events to out until the report, which is the last.
+// A child whose warm sandbox was not wanted in the end returns no error.
 func ServeOrder(ctx context.Context, s *Supervisor, in io.Reader, out io.Writer) error {
-	reader := bufio.NewReader(in)
-	line, err := reader.ReadBytes('\n')
-	if err != nil {
-		return fmt.Errorf("reading order: %v", err)
-	}
-	var order Order
-	if err := json.Unmarshal(line, &order); err != nil {
-		return fmt.Errorf("reading order: %v", err)
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	kill := make(chan struct{})
-	s.Kill = kill
-	go awaitWords(reader, cancel, kill)
-
-	events := newEventWriter(out)
+	c := &child{s: s, in: bufio.NewReader(in), events: newEventWriter(out), cancel: cancel}
 	s.Output = func(fd int, p []byte) {
-		if err := events.send(byte(fd), p); err != nil {
+		if err := c.events.send(byte(fd), p); err != nil {
 			cancel() // nobody listens any more
 		}
 	}
-	report, err := s.Supervise(ctx, order)
-	if err != nil {
-		return events.send(eventError, []byte(err.Error()))
+	var e errand
+	if err := c.read(&e); err != nil {
+		return err
 	}
-	return events.report(report)
+	report, err := c.serve(ctx, e)
+	switch {
+	case errors.Is(err, errUnwanted):
+		return nil
+	case err != nil:
+		return c.events.send(eventError, []byte(err.Error()))
+	}
+	return c.events.report(report)
+}
+
+// errUnwanted says that a warm sandbox was discarded without a run.
+var errUnwanted = errors.New("no order came")
+
+type child struct {
+	s      *Supervisor
+	in     *bufio.Reader
+	events *eventWriter
+	cancel func()
+}
+
+func (c *child) read(value any) error {
+	line, err := c.in.ReadBytes('\n')
+	if err != nil {
+		return fmt.Errorf("reading order: %w", err)
+	}
+	if err := json.Unmarshal(line, value); err != nil {
+		return fmt.Errorf("reading order: %v", err)
+	}
+	return nil
+}
+
+func (c *child) serve(ctx context.Context, e errand) (Report, error) {
+	if e.Warm != nil {
+		return c.serveWarm(ctx, *e.Warm)
+	}
+	var order Order
+	if err := c.read(&order); err != nil {
+		return Report{}, err
+	}
+	if err := c.take(); err != nil {
+		return Report{}, err
+	}
+	return c.s.Supervise(ctx, order)
+}
+
+// take tells the parent that from now on the order is being performed, and
+// listens to its words.
+func (c *child) take() error {
+	kill := make(chan struct{})
+	c.s.Kill = kill
+	go awaitWords(c.in, c.cancel, kill)
+	return c.events.send(eventTaken, nil)
+}
+
+// serveWarm makes a sandbox and waits for its order. It is discarded when the
+// order does not come: the parent is gone or wants it no more, or the sandbox
+// has ended by itself.
+func (c *child) serveWarm(ctx context.Context, want WarmOrder) (Report, error) {
+	w, err := c.s.Warm(ctx, want)
+	if err != nil {
+		return Report{}, err
+	}
+	var order Order
+	if err := c.wait(w, &order); err != nil {
+		return Report{}, errors.Join(err, w.Discard(ctx))
+	}
+	if err := c.take(); err != nil {
+		return Report{}, errors.Join(err, w.Discard(ctx))
+	}
+	report, err := w.Supervise(ctx, order)
+	if err != nil { // it was not even begun
+		err = errors.Join(err, w.Discard(ctx))
+	}
+	return report, err
+}
+
+func (c *child) wait(w *Warm, order *Order) error {
+	if err := c.events.send(eventWarm, []byte(w.Name())); err != nil {
+		return err
+	}
+	came := make(chan error, 1)
+	go func() { came <- c.read(order) }()
+	select {
+	case err := <-came:
+		if errors.Is(err, io.EOF) {
+			return errUnwanted
+		}
+		return err
+	case <-w.Gone():
+		return errUnwanted
+	}
 }
 
 // awaitWords ends the run when the parent says so, or is gone.
@@ -72,64 +154,4 @@ func awaitWords(r *bufio.Reader, cancel func(), kill chan<- struct{}) {
 			return
 		}
 	}
-}
-
-// Launch is the parent's side: it starts command, which must call ServeOrder,
-// hands it the order, and returns its report. A cancelled ctx asks the child to
-// end the run, and kill (which may be nil) to end it at once; Launch waits for
-// the report all the same. command's Stdin and Stdout are Launch's own.
-func Launch(ctx context.Context, command *exec.Cmd, order Order, output func(fd int, p []byte), kill <-chan struct{}) (Report, error) {
-	data, err := json.Marshal(order)
-	if err != nil {
-		return Report{}, fmt.Errorf("encoding order: %v", err)
-	}
-	stdin, err := command.StdinPipe()
-	if err != nil {
-		return Report{}, fmt.Errorf("starting supervisor: %v", err)
-	}
-	stdout, err := command.StdoutPipe()
-	if err != nil {
-		return Report{}, fmt.Errorf("starting supervisor: %v", err)
-	}
-	// A Ctrl-C goes to the whole foreground group; the child is told by word.
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := command.Start(); err != nil {
-		return Report{}, fmt.Errorf("starting supervisor: %v", err)
-	}
-	done := make(chan struct{})
-	told := tell(ctx, stdin, append(data, '\n'), kill, done)
-	report, err := readEvents(stdout, output)
-	close(done)
-	<-told
-	stdin.Close()
-	waitErr := command.Wait()
-	if err != nil && waitErr != nil {
-		err = fmt.Errorf("%w (%v)", err, waitErr)
-	}
-	return report, err
-}
-
-// tell writes the order, then a word for each way of ending, until done.
-func tell(ctx context.Context, w io.Writer, order []byte, kill, done <-chan struct{}) <-chan struct{} {
-	told := make(chan struct{})
-	go func() {
-		defer close(told)
-		if _, err := w.Write(order); err != nil {
-			return // the child is gone, which reading its events will say
-		}
-		cancelled := ctx.Done()
-		for {
-			select {
-			case <-done:
-				return
-			case <-cancelled:
-				cancelled = nil
-				io.WriteString(w, wordCancel+"\n")
-			case <-kill:
-				io.WriteString(w, wordKill+"\n")
-				return
-			}
-		}
-	}()
-	return told
 }

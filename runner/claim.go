@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +23,7 @@ const (
 	socketsName = "s" // short: a socket's path has at most 107 bytes
 	holdName    = "h"
 	scratchName = "scratch"
-	runPattern  = "run_*"
+	warmPrefix  = "warm_" // of a sandbox that waits for its run
 )
 
 // Claim is a run's directory on this machine while the run is alive.
@@ -35,19 +36,20 @@ type Claim struct {
 	lock    *os.File
 }
 
-// NewClaim makes and locks the directory of a run. The state directory's own lock
+// NewClaim makes and locks the directory of a run, which has its id, or of a
+// sandbox that waits for one. The state directory's own lock
 // is held meanwhile, so that a sweep never sees a directory half made.
-func NewClaim(stateDir, runID string) (*Claim, error) {
+func NewClaim(stateDir, name string) (*Claim, error) {
 	unlock, err := lockState(stateDir)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	state, err := nameState(stateDir, runID)
+	state, err := nameState(stateDir, name)
 	if err != nil {
 		return nil, err
 	}
-	c := &Claim{Dir: filepath.Join(stateDir, runID), State: state}
+	c := &Claim{Dir: filepath.Join(stateDir, name), State: state}
 	c.Sockets, c.Hold, c.Scratch = filepath.Join(c.Dir, socketsName), filepath.Join(c.Dir, holdName), filepath.Join(c.Dir, scratchName)
 	if err := os.Mkdir(c.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("claiming run directory: %v", err)
@@ -124,7 +126,7 @@ func SweepState(stateDir string) (int, error) {
 		return 0, err
 	}
 	defer unlock()
-	dirs, err := filepath.Glob(filepath.Join(stateDir, runPattern))
+	dirs, err := claimed(stateDir)
 	if err != nil {
 		return 0, fmt.Errorf("sweeping state directory: %v", err)
 	}
@@ -139,6 +141,18 @@ func SweepState(stateDir string) (int, error) {
 		removed++
 	}
 	return removed, nil
+}
+
+// claimed are the directories of all claims, of the dead too.
+func claimed(stateDir string) ([]string, error) {
+	entries, err := os.ReadDir(stateDir)
+	var dirs []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "run_") || strings.HasPrefix(e.Name(), warmPrefix) {
+			dirs = append(dirs, filepath.Join(stateDir, e.Name()))
+		}
+	}
+	return dirs, err
 }
 
 func lockState(stateDir string) (unlock func() error, err error) {
@@ -207,13 +221,13 @@ func (c *Claim) takeUID(rand io.Reader) (int, error) {
 		return 0, err
 	}
 	defer unlock()
-	files, err := filepath.Glob(filepath.Join(state, runPattern, uidName))
+	dirs, err := claimed(state)
 	if err != nil {
 		return 0, fmt.Errorf("drawing a uid: %v", err)
 	}
 	var taken []int
-	for _, f := range files {
-		text, err := os.ReadFile(f)
+	for _, dir := range dirs {
+		text, err := os.ReadFile(filepath.Join(dir, uidName))
 		if err != nil {
 			continue // its run has just ended
 		}

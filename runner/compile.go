@@ -14,6 +14,7 @@ import (
 // Placement is where on this machine a run will live: facts, gathered before
 // Compile and none of them from the contract.
 type Placement struct {
+	Sandbox   string // names the sandbox: the run's id, or a warm one's own
 	UID       int    // user and group of the sandbox, free on this machine
 	RunDir    string // host directory of the run; its lock says that it is alive
 	State     string // names the state directory that RunDir is in
@@ -22,6 +23,9 @@ type Placement struct {
 	Engine    EngineFacts
 	Image     contract.ImageFact
 	Now       time.Time
+	// Idle is how long the sandbox may wait for its run, zero for one that is
+	// made for it.
+	Idle time.Duration
 }
 
 const mib = 1 << 20
@@ -45,46 +49,54 @@ func Compile(sealed contract.Sealed, place Placement) (Spec, protocol.Job, error
 	if no := Admit(c); len(no) > 0 {
 		return Spec{}, protocol.Job{}, fmt.Errorf("compiling contract: %s", strings.Join(no, "; "))
 	}
-	if err := checkImage(c.Image, place.Image); err != nil {
-		return Spec{}, protocol.Job{}, err
+	spec, err := CompileShape(ShapeOf(c), place)
+	return spec, job(c), err
+}
+
+// CompileShape is the create-time half of [Compile], which needs no more of a
+// contract than its shape.
+func CompileShape(shape Shape, place Placement) (Spec, error) {
+	if err := checkImage(shape.Image, place.Image); err != nil {
+		return Spec{}, err
 	}
-	spec := Spec{
+	l := shape.Limits
+	lifetime := place.Idle + time.Duration(l.TimeoutSec+settleSec)*time.Second
+	return Spec{
 		Schema:        SchemaSpec,
-		Name:          "countersign-" + strings.ReplaceAll(c.RunID, "_", "-"),
+		Name:          containerName(place.Sandbox),
 		Role:          RoleWork,
 		Image:         place.Image.ID,
-		Isolation:     c.Isolation,
+		Isolation:     shape.Isolation,
 		UID:           place.UID,
 		Hostname:      "sandbox",
-		Workdir:       c.Workdir,
+		Workdir:       shape.Workdir,
 		Entrypoint:    []string{protocol.ShimPath, "init"},
 		Env:           []string{"PATH=" + protocol.ShimBinDir, "HOME=" + HomeDir},
 		DropEnv:       dropEnv(place.Image.EnvKeys),
 		DNS:           []string{protocol.NameServer},
 		DNSSearch:     []string{"."},
-		Mounts:        mounts(c, place),
-		MaskedPaths:   masked(place.Engine.MaskedPaths, c.ReadDenied),
+		Mounts:        mounts(shape, place),
+		MaskedPaths:   masked(place.Engine.MaskedPaths, shape.Masked),
 		ReadonlyPaths: slices.Clone(place.Engine.ReadonlyPaths),
-		MemoryBytes:   c.Limits.MemoryMB * mib,
-		NanoCPUs:      int64(c.Limits.CPU * 1e9),
-		Pids:          c.Limits.Pids,
-		ShmBytes:      c.Limits.ShmMB * mib,
+		MemoryBytes:   l.MemoryMB * mib,
+		NanoCPUs:      int64(l.CPU * 1e9),
+		Pids:          l.Pids,
+		ShmBytes:      l.ShmMB * mib,
 		OOMScoreAdj:   500,
-		Ulimits:       ulimits(c.Limits),
+		Ulimits:       ulimits(l),
 		Seccomp:       place.Engine.SeccompDigest,
 		// The name server and any port below 1024 belong to the sandbox's own
 		// loopback; without this an unprivileged process could not bind them.
 		Sysctls: map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"},
 		Labels: Labels{
 			LabelManaged:  "1",
-			LabelRun:      c.RunID,
-			LabelDeadline: fmt.Sprint(place.Now.Unix() + c.Limits.TimeoutSec + settleSec),
+			LabelSandbox:  place.Sandbox,
+			LabelDeadline: fmt.Sprint(place.Now.Add(lifetime).Unix()),
 			LabelRunDir:   place.RunDir,
 			LabelState:    place.State,
 			LabelUID:      fmt.Sprint(place.UID),
 		},
-	}
-	return spec, job(c), nil
+	}, nil
 }
 
 // HoldSpec is the container that keeps the workspace volume of spec alive while
@@ -147,7 +159,7 @@ func dropEnv(keys []string) []string {
 }
 
 func masked(engine, denied []string) []string {
-	out := slices.Concat(engine, deniedOutside(denied))
+	out := slices.Concat(engine, denied)
 	slices.Sort(out)
 	return slices.Compact(out)
 }
@@ -179,25 +191,22 @@ func under(path, root string) bool {
 	return path == root || strings.HasPrefix(path, root+"/")
 }
 
-func mounts(c contract.Contract, place Placement) []Mount {
-	readOnly := true
-	for _, r := range c.WritableRoots {
-		readOnly = readOnly && r.Path != WorkspaceDir
-	}
+func mounts(shape Shape, place Placement) []Mount {
+	l := shape.Limits
 	return []Mount{
 		{Kind: MountBind, Source: place.ShimDir, Target: protocol.ShimDir, ReadOnly: true, Exec: true},
 		{Kind: MountBind, Source: place.SocketDir, Target: protocol.SocketDir, ReadOnly: true},
 		{
-			Kind: MountVolume, Source: volumeName(c.RunID), Target: WorkspaceDir, ReadOnly: readOnly,
-			Bytes: c.Limits.DiskMB * mib, Inodes: c.Limits.Files, Mode: "0700", Exec: true, Owned: true,
+			Kind: MountVolume, Source: containerName(place.Sandbox) + "-workspace", Target: WorkspaceDir, ReadOnly: shape.ReadOnly,
+			Bytes: l.DiskMB * mib, Inodes: l.Files, Mode: "0700", Exec: true, Owned: true,
 		},
-		{Kind: MountTmpfs, Target: HomeDir, Bytes: c.Limits.HomeMB * mib, Inodes: inodes(c.Limits.HomeMB), Mode: "0700", Exec: true, Owned: true},
-		{Kind: MountTmpfs, Target: TmpDir, Bytes: c.Limits.TmpMB * mib, Inodes: inodes(c.Limits.TmpMB), Mode: "1777", Exec: true, Owned: true},
+		{Kind: MountTmpfs, Target: HomeDir, Bytes: l.HomeMB * mib, Inodes: inodes(l.HomeMB), Mode: "0700", Exec: true, Owned: true},
+		{Kind: MountTmpfs, Target: TmpDir, Bytes: l.TmpMB * mib, Inodes: inodes(l.TmpMB), Mode: "1777", Exec: true, Owned: true},
 	}
 }
 
-func volumeName(runID string) string {
-	return "countersign-" + strings.ReplaceAll(runID, "_", "-") + "-workspace"
+func containerName(sandbox string) string {
+	return "countersign-" + strings.ReplaceAll(sandbox, "_", "-")
 }
 
 // inodes of a tmpfs that the contract bounds in MiB only: one for each 4 KiB,

@@ -79,7 +79,7 @@ type Labels map[string]string
 // Keys of Labels.
 const (
 	LabelManaged  = "countersign.managed"  // always "1"
-	LabelRun      = "countersign.run"      // run id
+	LabelSandbox  = "countersign.sandbox"  // its name: the run's id, or that of a warm one
 	LabelDeadline = "countersign.deadline" // Unix seconds after which nothing of the run may live
 	LabelRunDir   = "countersign.rundir"   // host directory whose lock says that the run is alive
 	LabelState    = "countersign.state"    // which state directory that is in, see Alive

@@ -10,11 +10,13 @@ import (
 	"sync"
 )
 
-// Kinds of event that a child sends to its parent: output of file descriptor 1
-// or 2, and last a report or the error that kept it from having one. Each is
-// its kind, its length in four bytes (big endian), and as many bytes. Output is
+// Kinds of event that a child sends to its parent: that its warm sandbox waits,
+// that it took an order, output of file descriptor 1 or 2, and last a report or
+// the error that kept it from having one. Each is its kind, its length in four bytes (big endian), and as many bytes. Output is
 // not encoded: a flood of it must cost no more than its bytes.
 const (
+	eventWarm   = 'W' // the sandbox's name
+	eventTaken  = 'T' // nothing has been done for the order yet
 	eventReport = 'R'
 	eventError  = 'E'
 )
@@ -58,35 +60,65 @@ func (e *eventWriter) report(r Report) error {
 	return e.send(eventReport, data)
 }
 
-// readEvents hands on output until the report. A stream that ends before it, or
-// is not one, is ErrSupervisorLost.
-func readEvents(r io.Reader, output func(fd int, p []byte)) (Report, error) {
-	in := bufio.NewReaderSize(r, 64<<10)
+// eventReader is the parent's end. A stream that ends, or is none, is
+// ErrSupervisorLost.
+type eventReader struct {
+	in  *bufio.Reader
+	buf []byte
+}
+
+func newEventReader(r io.Reader) *eventReader {
+	return &eventReader{in: bufio.NewReaderSize(r, 64<<10)}
+}
+
+// next returns one event; its bytes are good until the next.
+func (e *eventReader) next() (kind byte, data []byte, err error) {
 	var head [5]byte
-	var buf []byte
+	if _, err := io.ReadFull(e.in, head[:]); err != nil {
+		return 0, nil, ErrSupervisorLost
+	}
+	n := binary.BigEndian.Uint32(head[1:])
+	if n > maxEvent {
+		return 0, nil, ErrSupervisorLost
+	}
+	if int(n) > cap(e.buf) {
+		e.buf = make([]byte, n)
+	}
+	if _, err := io.ReadFull(e.in, e.buf[:n]); err != nil {
+		return 0, nil, ErrSupervisorLost
+	}
+	return head[0], e.buf[:n], nil
+}
+
+// expect wants the next event to be of that kind.
+func (e *eventReader) expect(want byte) ([]byte, error) {
+	kind, data, err := e.next()
+	switch {
+	case err != nil:
+		return nil, err
+	case kind == eventError:
+		return nil, errors.New(string(data))
+	case kind != want:
+		return nil, ErrSupervisorLost
+	}
+	return data, nil
+}
+
+// report hands on output until the report.
+func (e *eventReader) report(output func(fd int, p []byte)) (Report, error) {
 	for {
-		if _, err := io.ReadFull(in, head[:]); err != nil {
-			return Report{}, ErrSupervisorLost
+		kind, data, err := e.next()
+		if err != nil {
+			return Report{}, err
 		}
-		n := binary.BigEndian.Uint32(head[1:])
-		if n > maxEvent {
-			return Report{}, ErrSupervisorLost
-		}
-		if int(n) > cap(buf) {
-			buf = make([]byte, n)
-		}
-		buf = buf[:n]
-		if _, err := io.ReadFull(in, buf); err != nil {
-			return Report{}, ErrSupervisorLost
-		}
-		switch head[0] {
+		switch kind {
 		case 1, 2:
-			output(int(head[0]), buf)
+			output(int(kind), data)
 		case eventError:
-			return Report{}, errors.New(string(buf))
+			return Report{}, errors.New(string(data))
 		case eventReport:
 			var report Report
-			if err := json.Unmarshal(buf, &report); err != nil {
+			if err := json.Unmarshal(data, &report); err != nil {
 				return Report{}, ErrSupervisorLost
 			}
 			return report, nil

@@ -43,7 +43,8 @@ func sealed(t testing.TB, c contract.Contract) contract.Sealed {
 
 func place() Placement {
 	return Placement{
-		UID: 1_234_567, RunDir: "/var/lib/countersign/run", State: "run_01kb7v2q8tn4yfpm6s0ehr3wxa", SocketDir: "/var/lib/countersign/run/s", ShimDir: "/var/lib/countersign/shim/1",
+		Sandbox: sample().RunID,
+		UID:     1_234_567, RunDir: "/var/lib/countersign/run", State: "run_01kb7v2q8tn4yfpm6s0ehr3wxa", SocketDir: "/var/lib/countersign/run/s", ShimDir: "/var/lib/countersign/shim/1",
 		Engine: EngineFacts{SeccompDigest: digestOf("5"), MaskedPaths: []string{"/proc/kcore"}, ReadonlyPaths: []string{"/proc/sys"}},
 		Image:  contract.ImageFact{ID: digestOf("4"), EnvKeys: []string{"PATH", "LD_PRELOAD", "FOO"}},
 		Now:    time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC),

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -59,12 +59,23 @@ func FailPoints() []string {
 // it is left on the machine. A cancelled ctx ends the workload; what was changed
 // until then is still captured. The error is nil whenever there is an outcome.
 func (s *Supervisor) Supervise(ctx context.Context, order Order) (Report, error) {
+	return s.supervise(ctx, order, nil)
+}
+
+func (s *Supervisor) supervise(ctx context.Context, order Order, warm *Warm) (Report, error) {
 	sealed, err := contract.Open(order.Contract)
 	if err != nil {
 		return Report{}, fmt.Errorf("opening contract: %w", err)
 	}
 	c := sealed.Contract()
-	r := &run{s: s, order: order, sealed: sealed, c: c, begun: s.Now(), over: make(chan struct{})}
+	r := &run{s: s, order: order, sealed: sealed, c: c, warm: warm, begun: s.Now(), over: make(chan struct{})}
+	r.instance = &instance{s: s, name: c.RunID, shape: ShapeOf(c), transport: order.Transport}
+	if warm != nil {
+		if err := warm.fits(r.instance); err != nil {
+			return Report{}, err
+		}
+		r.instance = warm.instance
+	}
 	r.seen.Limits = c.Limits
 	if r.bundle, err = CreateBundle(order.Evidence, c.RunID, c.Tenant, s.Now); err != nil {
 		return Report{}, err
@@ -76,6 +87,8 @@ func (s *Supervisor) Supervise(ctx context.Context, order Order) (Report, error)
 	r.seen.Refused = Admit(c)
 	if len(r.seen.Refused) == 0 {
 		r.perform(ctx)
+	} else if warm != nil {
+		r.remove(context.WithoutCancel(ctx))
 	}
 	return r.conclude(), nil
 }
@@ -96,22 +109,15 @@ type run struct {
 	bundle *Bundle
 	begun  time.Time
 
-	claim   *Claim
-	store   *workspace.Store
-	tree    *workspace.Tree
-	engine  EngineFacts
-	spec    Spec
-	job     protocol.Job
-	door    *door
-	sandbox Sandbox
-	session *session
-	end     *ending
-	over    chan struct{} // closes when the run has been performed
-	hold    *holder       // nil when the volume is reachable
-	volume  *openVolume   // nil when it is not
-	cut     int64         // bytes of output beyond the bound
-	logged  int64         // bytes of output.log
-	started bool          // the workload was
+	*instance // its sandbox
+	warm      *Warm
+	store     *workspace.Store
+	tree      *workspace.Tree
+	job       protocol.Job
+	over      chan struct{} // closes when the run has been performed
+	cut       int64         // bytes of output beyond the bound
+	logged    int64         // bytes of output.log
+	started   bool          // the workload was
 
 	mu   sync.Mutex // guards seen.Stop, which timers write
 	seen Observed
@@ -143,10 +149,25 @@ func stages() []stage {
 	}
 }
 
+// warmStages begin where a sandbox that waits has got to.
+func warmStages() []stage {
+	return []stage{
+		{"adopt", startTime, (*run).adopt},
+		{"source", loadTime, (*run).readSource},
+		{"load", loadTime, (*run).load},
+		{"probe", probeTime, (*run).probeBefore},
+		{"work", 0, (*run).work},
+	}
+}
+
 func (r *run) perform(ctx context.Context) {
 	defer close(r.over)
 	defer r.remove(context.WithoutCancel(ctx))
-	for _, st := range stages() {
+	way := stages()
+	if r.warm != nil {
+		way = warmStages()
+	}
+	for _, st := range way {
 		err := r.step(ctx, st)
 		if ctx.Err() != nil {
 			r.stopped()
@@ -249,15 +270,17 @@ func (r *run) setStop(reason string) bool {
 }
 
 func (r *run) claimPlace(ctx context.Context) error {
+	if err := r.inTime(); err != nil {
+		return err
+	}
+	return r.takeDirectory(ctx)
+}
+
+func (r *run) inTime() error {
 	if after, err := time.Parse(time.RFC3339, r.c.NotAfter); err != nil || r.s.Now().After(after) {
 		return &Unavailable{What: fmt.Sprintf("the contract could be started until %s", r.c.NotAfter), Hint: "derive it anew"}
 	}
-	if _, err := r.s.Sweep(ctx); err != nil {
-		return err
-	}
-	var err error
-	r.claim, err = NewClaim(r.s.StateDir, r.c.RunID)
-	return err
+	return nil
 }
 
 // Sweep removes what dead runs left on this machine: containers, volumes and
@@ -297,8 +320,7 @@ func (r *run) readSource(ctx context.Context) error {
 }
 
 func (r *run) preflight(ctx context.Context) error {
-	var err error
-	if r.engine, err = r.s.Engine.Preflight(ctx, r.c.Isolation); err != nil {
+	if err := r.readEngine(ctx); err != nil {
 		return err
 	}
 	r.bundle.Record("engine.preflight", r.engine.record())
@@ -315,99 +337,61 @@ func (f EngineFacts) record() ledger.Engine {
 }
 
 func (r *run) placeShim(ctx context.Context) error {
-	image, err := r.s.Engine.Image(ctx, imageRef(r.c.Image))
-	if err != nil {
-		return err
-	}
-	if image == nil {
-		return &Unavailable{What: fmt.Sprintf("image %s (%s) is not on this machine", r.c.Image.Ref, r.c.Image.Digest), Hint: "load or build it; nothing is ever pulled"}
-	}
-	dir, err := installShim(r.s.Shim, filepath.Join(r.s.StateDir, "shim"))
-	if err != nil {
-		return err
-	}
-	uid, err := r.claim.takeUID(r.s.Rand)
-	if err != nil {
-		return err
-	}
-	r.spec, r.job, err = Compile(r.sealed, Placement{
-		UID: uid, RunDir: r.claim.Dir, State: r.claim.State, SocketDir: r.claim.Sockets, ShimDir: dir, Engine: r.engine, Image: *image, Now: r.s.Now(),
-	})
-	return err
-}
-
-// imageRef is the name under which the engine finds a pinned image.
-func imageRef(i contract.Image) string {
-	if i.DigestKind == contract.DigestImageID {
-		return i.Digest
-	}
-	return i.Ref
+	r.job = job(r.c)
+	return r.compile(ctx)
 }
 
 func (r *run) create(ctx context.Context) error {
+	if err := r.recordSpec(ledger.TypeCreating, nil); err != nil {
+		return err
+	}
+	return r.instance.create(ctx)
+}
+
+// recordSpec puts spec.json into the bundle and into a record of that type.
+func (r *run) recordSpec(typ string, more map[string]any) error {
 	data, err := contract.EncodeCanonical(r.spec)
 	if err != nil {
 		return fmt.Errorf("encoding spec: %v", err)
 	}
 	r.bundle.Write(ledger.FileSpec, data)
-	r.bundle.Record(ledger.TypeCreating, map[string]any{"spec": contract.DigestBytes(data), "name": r.spec.Name, "uid": r.spec.UID})
-	if r.door, err = openDoor(filepath.Join(r.claim.Sockets, filepath.Base(protocol.ControlSocket))); err != nil {
-		return err
-	}
-	r.sandbox, err = r.s.Engine.Create(ctx, r.spec)
-	return err
+	record := map[string]any{"spec": contract.DigestBytes(data), "name": r.spec.Name, "uid": r.spec.UID}
+	maps.Copy(record, more)
+	r.bundle.Record(typ, record)
+	return nil
 }
 
 func (r *run) start(ctx context.Context) error {
-	started, err := r.sandbox.Start(ctx)
-	if err != nil {
+	if err := r.instance.start(ctx); err != nil {
 		return err
 	}
-	r.end = watchEnd(context.WithoutCancel(ctx), r.sandbox)
-	r.bundle.Record("sandbox.started", map[string]any{"reachable": started.WorkspaceDir != ""})
-	return r.chooseTransport(ctx, started)
+	r.recordStarted()
+	return nil
 }
 
-// ending waits for a sandbox's end in the background. exit and err may be read
-// once done is closed.
-type ending struct {
-	done   chan struct{}
-	cancel context.CancelFunc
-	exit   Exit
-	err    error
+func (r *run) recordStarted() {
+	r.bundle.Record("sandbox.started", map[string]any{"reachable": r.reachable})
 }
 
-func watchEnd(ctx context.Context, sandbox Sandbox) *ending {
-	ctx, cancel := context.WithCancel(ctx)
-	e := &ending{done: make(chan struct{}), cancel: cancel}
-	go func() {
-		defer close(e.done)
-		e.exit, e.err = sandbox.Wait(ctx)
-	}()
-	return e
-}
+func (r *run) greet(ctx context.Context) error { return r.instance.greet(ctx) }
 
-func (r *run) greet(ctx context.Context) error {
-	// A container that ends before it greets will never do so.
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-ctx.Done():
-		case <-r.end.done:
-			cancel(&Unavailable{
-				What: strings.TrimSuffix(fmt.Sprintf("the sandbox ended with %d before it answered: %s", r.end.exit.Code, r.end.exit.Error), ": "),
-				Hint: "are its limits enough for the sandbox's own process, does the engine see this machine's paths, and does the shim run there?",
-			})
-		}
-	}()
-	var err error
-	r.session, err = r.door.admit(ctx, r.spec.UID, r.c.Isolation)
-	return err
+// adopt makes a sandbox that waited this run's own.
+func (r *run) adopt(context.Context) error {
+	if err := r.inTime(); err != nil {
+		return err
+	}
+	r.job = job(r.c)
+	r.bundle.Record("engine.preflight", r.engine.record())
+	taken := map[string]any{"sandbox": r.name, "made": contract.FormatTime(r.warm.made)}
+	if err := r.recordSpec(ledger.TypeTaken, taken); err != nil {
+		return err
+	}
+	r.recordStarted()
+	return nil
 }
 
 func (r *run) load(ctx context.Context) error {
-	stats, err := r.transport().Load(ctx, r.tree)
+	stats, err := r.live().Load(ctx, r.tree)
 	if err != nil {
 		return fmt.Errorf("loading the workspace: %w", err)
 	}

@@ -36,41 +36,34 @@ type holder struct {
 }
 
 // chooseTransport decides how the workspace is reached.
-func (r *run) chooseTransport(ctx context.Context, started Started) error {
-	if r.order.Transport != TransportStreamed && started.WorkspaceDir != "" {
+func (i *instance) chooseTransport(ctx context.Context, started Started) error {
+	if i.transport != TransportStreamed && started.WorkspaceDir != "" {
 		dir, err := os.Open(started.WorkspaceDir)
 		if err != nil {
 			return fmt.Errorf("opening the workspace volume: %v", err)
 		}
-		r.volume = &openVolume{dir: dir, uid: r.spec.UID}
+		i.volume = &openVolume{dir: dir, uid: i.spec.UID}
 		return nil
 	}
-	if r.order.Transport == TransportDirect {
+	if i.transport == TransportDirect {
 		return &Unavailable{What: "the workspace volume cannot be reached by this process", Hint: "run as root beside the engine, or without the direct transport"}
 	}
-	for _, m := range r.spec.Mounts {
+	for _, m := range i.spec.Mounts {
 		if m.Kind == MountVolume && m.ReadOnly {
 			return &Unavailable{What: "a read-only workspace cannot be filled through the sandbox", Hint: "run as root beside the engine, or list " + WorkspaceDir + " as writable"}
 		}
 	}
-	r.hold = r.startHolder(context.WithoutCancel(ctx))
+	i.hold = i.startHolder(context.WithoutCancel(ctx))
 	return nil
 }
 
-func (r *run) transport() workspace.Transport {
-	if r.volume != nil {
-		return r.volume.transport()
-	}
-	return streamed{session: r.session, uid: r.spec.UID}
-}
-
-func (r *run) startHolder(ctx context.Context) *holder {
+func (i *instance) startHolder(ctx context.Context) *holder {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	h := &holder{ready: make(chan struct{}), giveUp: cancel}
 	go func() {
 		defer close(h.ready)
 		defer cancel()
-		h.err = h.start(ctx, r.s.Engine, HoldSpec(r.spec, r.claim.Hold), filepath.Join(r.claim.Hold, filepath.Base(protocol.HoldSocket)), r.c.Isolation)
+		h.err = h.start(ctx, i.s.Engine, HoldSpec(i.spec, i.claim.Hold), filepath.Join(i.claim.Hold, filepath.Base(protocol.HoldSocket)), i.shape.Isolation)
 	}()
 	return h
 }

@@ -306,31 +306,7 @@ func brief(omissions []workspace.Omission) []workspace.Omission {
 func (r *run) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, endTime)
 	defer cancel()
-	var errs []error
-	if r.session != nil {
-		r.session.close()
-	}
-	if r.door != nil {
-		r.door.close()
-	}
-	if r.volume != nil {
-		errs = append(errs, r.volume.dir.Close())
-	}
-	if r.hold != nil {
-		errs = append(errs, r.hold.remove(ctx))
-	}
-	if r.sandbox != nil {
-		errs = append(errs, r.sandbox.Remove(ctx))
-	}
-	if r.end != nil {
-		r.end.cancel()
-		<-r.end.done
-	}
-	r.s.failPoint("remove")
-	if r.claim != nil {
-		errs = append(errs, r.claim.Release())
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := r.instance.remove(ctx); err != nil {
 		// The reaper of the next run will try again.
 		r.s.Log.Error("removing the run", "error", err)
 		r.fail("remove", fmt.Errorf("removing the run: %v", err))

@@ -242,11 +242,14 @@ func leftovers(t *testing.T) []string {
 			}
 		}
 	}
-	dirs, err := filepath.Glob(filepath.Join(built.state, "run_*"))
-	if err != nil {
-		t.Fatal(err)
+	for _, claims := range []string{"run_*", "warm_*"} {
+		dirs, err := filepath.Glob(filepath.Join(built.state, claims))
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, dirs...)
 	}
-	return append(left, dirs...)
+	return left
 }
 
 func dockerOutput(args ...string) (string, error) {

@@ -75,10 +75,11 @@ type localRun struct {
 	f      *runFlags
 	env    environment
 	engine *docker.Engine
-	stdout io.Writer // of the workload; standard error with --json
-	stderr io.Writer // of the workload
-	own    io.Writer // what this program says, apart from the workload's words
-	result io.Writer // of the JSON object
+	pool   *runner.Pool // nil: every sandbox is made for its run
+	stdout io.Writer    // of the workload; standard error with --json
+	stderr io.Writer    // of the workload
+	own    io.Writer    // what this program says, apart from the workload's words
+	result io.Writer    // of the JSON object
 }
 
 // newLocalRun returns a localRun that can at least say why it cannot run.
@@ -159,10 +160,6 @@ func (g *facts) observed() runner.Observed {
 
 // perform launches the supervising process and signs what it states.
 func (l *localRun) perform(ctx context.Context, g *facts, sealed contract.Sealed, order runner.Order, key signingKey) (contract.Outcome, error) {
-	command, err := l.supervisor()
-	if err != nil {
-		return contract.Outcome{}, err
-	}
 	fmt.Fprintf(l.own, "countersign: run %s under contract %s (%s, %s) of %s\n",
 		g.task.RunID, short(sealed.Digest()), sealed.Contract().Level, sealed.Contract().Isolation, contract.Escape(g.policyName))
 	ctx, kill, stop := interrupts(ctx)
@@ -174,7 +171,7 @@ func (l *localRun) perform(ctx context.Context, g *facts, sealed contract.Sealed
 			cancel() // whoever wanted it has gone
 		}
 	}
-	report, err := runner.Launch(ctx, command, order, output, kill)
+	report, err := l.launch(ctx, order, output, kill)
 	if errors.Is(err, runner.ErrSupervisorLost) {
 		return l.lost(ctx, g, order.Evidence, err), nil
 	}
@@ -183,6 +180,18 @@ func (l *localRun) perform(ctx context.Context, g *facts, sealed contract.Sealed
 	}
 	l.tell(report)
 	return l.sign(report, order, key), nil
+}
+
+// launch has the order performed, in a sandbox that waits where there is a pool.
+func (l *localRun) launch(ctx context.Context, order runner.Order, output func(int, []byte), kill <-chan struct{}) (runner.Report, error) {
+	if l.pool != nil {
+		return l.pool.Launch(ctx, order, output, kill)
+	}
+	command, err := l.supervisor()
+	if err != nil {
+		return runner.Report{}, err
+	}
+	return runner.Launch(ctx, command, order, output, kill)
 }
 
 func (l *localRun) output(fd int, p []byte) error {

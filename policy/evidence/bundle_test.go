@@ -128,7 +128,7 @@ func specOf(c contract.Contract) *spec {
 			{Kind: "tmpfs", Target: "/tmp", Bytes: l.TmpMB << 20, Inodes: 1000},
 		},
 		MemoryBytes: l.MemoryMB << 20, NanoCPUs: int64(l.CPU * 1e9), Pids: l.Pids, ShmBytes: l.ShmMB << 20,
-		Seccomp: digest("5"), Labels: map[string]string{"countersign.run": c.RunID},
+		Seccomp: digest("5"), Labels: map[string]string{"countersign.sandbox": c.RunID},
 	}
 }
 

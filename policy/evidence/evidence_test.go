@@ -210,7 +210,15 @@ func TestLies(t *testing.T) {
 		{"root", func(r *run) { r.spec.UID = 0 }, "spec and contract"},
 		{"another isolation", func(r *run) { r.spec.Isolation = contract.IsolationRunsc }, "spec and contract"},
 		{"another program as init", func(r *run) { r.spec.Entrypoint[0] = "/bin/sh" }, "spec and contract"},
-		{"another run's container", func(r *run) { r.spec.Labels["countersign.run"] = "run_x" }, "spec and contract"},
+		{"a sandbox that waited, in another's name", func(r *run) { r.records = r.taken("warm_x") }, "spec and contract"},
+		{"a sandbox that waited, and no word of it", func(r *run) { r.spec.Labels["countersign.sandbox"] = "warm_x" }, "spec and contract"},
+		{"a sandbox that waited, of another spec", func(r *run) {
+			r.spec.Labels["countersign.sandbox"] = "warm_x"
+			r.records = r.taken("warm_x")
+			r.spec.Seccomp = digest("6")
+			r.state = func(p *ledger.Predicate) { p.Engine.SeccompDigest = digest("6") }
+		}, "ledger between"},
+		{"another run's container", func(r *run) { r.spec.Labels["countersign.sandbox"] = "run_x" }, "spec and contract"},
 		{"the engine's socket", func(r *run) {
 			r.spec.Mounts = append(r.spec.Mounts, mount{Kind: "bind", Target: "/var/run/docker.sock"})
 		}, "spec and roots"},
@@ -316,6 +324,23 @@ func (r *run) withRecord(typ string, data any) []record {
 	i := slices.IndexFunc(records, func(rec record) bool { return rec.typ == typ })
 	records[i].data = data
 	return records
+}
+
+// taken are the usual records of a run in a sandbox that was made before it.
+func (r *run) taken(sandbox string) []record {
+	records := r.withRecord(ledger.TypeCreating, nil)
+	i := slices.IndexFunc(records, func(rec record) bool { return rec.typ == ledger.TypeCreating })
+	records[i] = record{ledger.TypeTaken, map[string]any{"spec": contract.DigestBytes(r.encoded(*r.spec)), "sandbox": sandbox}}
+	return records
+}
+
+func TestSandboxThatWaited(t *testing.T) {
+	r := newRun(t)
+	r.spec.Labels["countersign.sandbox"] = "warm_x"
+	r.records = r.taken("warm_x")
+	if got := Verify(r.write(), nil); !got.OK() {
+		t.Errorf("%s: %s", got.Verdict, failures(got))
+	}
 }
 
 func refused(why string) ledger.Exit {

@@ -93,14 +93,14 @@ func (v *verifier) between() error {
 			Code  int    `json:"code"`
 		}
 		switch r.Type {
-		case ledger.TypeCreating, ledger.TypeCaptured, ledger.TypeExited:
+		case ledger.TypeCreating, ledger.TypeTaken, ledger.TypeCaptured, ledger.TypeExited:
 			if err := json.Unmarshal(r.Data, &data); err != nil {
 				wrong = append(wrong, fmt.Sprintf("record %d: %v", r.Seq, err))
 				continue
 			}
 		}
 		switch r.Type {
-		case ledger.TypeCreating:
+		case ledger.TypeCreating, ledger.TypeTaken:
 			differ(r, "the spec's digest", data.Spec, p.Spec)
 		case ledger.TypeCaptured:
 			differ(r, "the patch's digest", data.Patch, p.Files[ledger.FilePatch])

@@ -51,7 +51,7 @@ const (
 	homeDir      = "/home/agent"
 	tmpDir       = "/tmp"
 	shmDir       = "/dev/shm"
-	labelRun     = "countersign.run"
+	labelSandbox = "countersign.sandbox"
 	mib          = 1 << 20
 )
 
@@ -107,7 +107,7 @@ func (v *verifier) obeys(s spec, c contract.Contract) error {
 		{"cpu", s.NanoCPUs, int64(c.Limits.CPU * 1e9)},
 		{"pids", s.Pids, c.Limits.Pids},
 		{"shm", s.ShmBytes, c.Limits.ShmMB * mib},
-		{"run", s.Labels[labelRun], c.RunID},
+		{"sandbox", s.Labels[labelSandbox], v.sandboxName(c.RunID)},
 		{"entrypoint", strings.Join(s.Entrypoint, " "), shimPath + " init"},
 	} {
 		if f.got != f.want {
@@ -121,6 +121,20 @@ func (v *verifier) obeys(s spec, c contract.Contract) error {
 		wrong = append(wrong, fmt.Sprintf("image is %s, which is not the contract's %s", s.Image, c.Image.Digest))
 	}
 	return problems(wrong)
+}
+
+// sandboxName is what the container must be labelled with: the run it was made
+// for, or the name of the one that the ledger says was taken.
+func (v *verifier) sandboxName(runID string) string {
+	for _, r := range v.records {
+		var data struct {
+			Sandbox string `json:"sandbox"`
+		}
+		if r.Type == ledger.TypeTaken && json.Unmarshal(r.Data, &data) == nil {
+			return data.Sandbox
+		}
+	}
+	return runID
 }
 
 // pinned reports whether an image id is the one that the contract names: by
@@ -196,7 +210,8 @@ func (v *verifier) inTime(c contract.Contract) error {
 	}
 	for _, r := range v.records {
 		at, err := time.Parse(time.RFC3339Nano, r.Time)
-		if r.Type == ledger.TypeCreating && (err != nil || at.After(until)) {
+		ordered := r.Type == ledger.TypeCreating || r.Type == ledger.TypeTaken
+		if ordered && (err != nil || at.After(until)) {
 			return fmt.Errorf("the container was ordered at %s, the contract ended at %s", r.Time, c.NotAfter)
 		}
 	}

@@ -52,6 +52,7 @@ const (
 	TypeAdmitted  = "run.admitted"       // data is [Admitted]
 	TypeConcluded = "run.concluded"      // data is [Exit]
 	TypeCreating  = "sandbox.creating"   // data has spec, the digest of spec.json
+	TypeTaken     = "sandbox.taken"      // instead of it, of one that was made before its run; data has spec, sandbox and made
 	TypeCaptured  = "workspace.captured" // data has patch, the digest of changes.patch
 	TypeExited    = "sandbox.exited"     // data has code, the engine's exit status
 )

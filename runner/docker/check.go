@@ -67,8 +67,8 @@ func checkIdentity(s runner.Spec) (faults []error) {
 	if s.Isolation != contract.IsolationRunc && s.Isolation != contract.IsolationRunsc {
 		faults = append(faults, fmt.Errorf("isolation %q is not known", s.Isolation))
 	}
-	if s.Labels[runner.LabelManaged] != "1" || s.Labels[runner.LabelRun] == "" {
-		faults = append(faults, fmt.Errorf("labels need %s=1 and %s: without them nothing would clear it up", runner.LabelManaged, runner.LabelRun))
+	if s.Labels[runner.LabelManaged] != "1" || s.Labels[runner.LabelSandbox] == "" {
+		faults = append(faults, fmt.Errorf("labels need %s=1 and %s: without them nothing would clear it up", runner.LabelManaged, runner.LabelSandbox))
 	}
 	return faults
 }

@@ -37,7 +37,7 @@ func TestCheckSpec(t *testing.T) {
 		{"image id", func(s *runner.Spec) { s.Image = "sha256:abc" }},
 		{"isolation", func(s *runner.Spec) { s.Isolation = "" }},
 		{"labels", func(s *runner.Spec) { delete(s.Labels, runner.LabelManaged) }},
-		{"labels", func(s *runner.Spec) { delete(s.Labels, runner.LabelRun) }},
+		{"labels", func(s *runner.Spec) { delete(s.Labels, runner.LabelSandbox) }},
 		{"uid 0", func(s *runner.Spec) { s.UID = 0 }},
 		{"uid -1", func(s *runner.Spec) { s.UID = -1 }},
 		{"uid 2147483648", func(s *runner.Spec) { s.UID = 1 << 31 }},

@@ -22,7 +22,7 @@ import (
 // nothingLeft checks that neither container nor volume of a Spec exists.
 func nothingLeft(t *testing.T, b bench, spec runner.Spec) {
 	t.Helper()
-	if left := b.leftovers(t.Context(), spec.Labels[runner.LabelRun]); len(left) > 0 {
+	if left := b.leftovers(t.Context(), spec.Labels[runner.LabelSandbox]); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	if _, err := b.engine.api.ContainerInspect(t.Context(), spec.Name); !cerrdefs.IsNotFound(err) {
@@ -86,7 +86,7 @@ func TestCreateRefuses(t *testing.T) {
 	if b.facts.Platform == other {
 		other = "linux/amd64"
 	}
-	foreign, labelled := loaded(t, b, other), imported(t, b, "LABEL countersign.run=mine")
+	foreign, labelled := loaded(t, b, other), imported(t, b, "LABEL countersign.sandbox=mine")
 	leaky, nested := imported(t, b, "ENV UNKNOWN=1"), imported(t, b, "VOLUME /workspace/cache")
 	for _, c := range []struct {
 		says        string
@@ -96,7 +96,7 @@ func TestCreateRefuses(t *testing.T) {
 		{"is not on this machine", true, func(s *runner.Spec) { s.Image = "sha256:" + strings.Repeat("0", 64) }},
 		{"image id", false, func(s *runner.Spec) { s.Image = "countersign/sandbox:latest" }},
 		{"this machine is", true, func(s *runner.Spec) { s.Image = foreign }},
-		{"countersign.run", true, func(s *runner.Spec) { s.Image = labelled }},
+		{"countersign.sandbox", true, func(s *runner.Spec) { s.Image = labelled }},
 		{"UNKNOWN", false, func(s *runner.Spec) { s.Image = leaky }},
 		{"/workspace/cache", true, func(s *runner.Spec) { s.Image = nested }},
 		{"seccomp profile", false, func(s *runner.Spec) { s.Seccomp = "sha256:" + strings.Repeat("0", 64) }},

@@ -28,7 +28,7 @@ type Description struct {
 func (e *Engine) Describe(ctx context.Context, runID string) (Description, error) {
 	var d Description
 	var records []any
-	ours := filters.NewArgs(filters.Arg("label", runner.LabelRun+"="+runID))
+	ours := filters.NewArgs(filters.Arg("label", runner.LabelSandbox+"="+runID))
 	containers, err := e.api.ContainerList(ctx, container.ListOptions{All: true, Filters: ours})
 	if err != nil {
 		return d, fmt.Errorf("listing containers: %w", e.explain(err))

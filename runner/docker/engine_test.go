@@ -113,13 +113,13 @@ func (b bench) tearDown() string {
 // leftovers lists containers and volumes whose run begins with prefix. Other
 // packages' tests use the same engine at the same time: theirs do not count.
 func (b bench) leftovers(ctx context.Context, prefix string) (left []string) {
-	ours := filters.NewArgs(filters.Arg("label", runner.LabelRun))
+	ours := filters.NewArgs(filters.Arg("label", runner.LabelSandbox))
 	containers, err := b.engine.api.ContainerList(ctx, container.ListOptions{All: true, Filters: ours})
 	if err != nil {
 		return []string{err.Error()}
 	}
 	for _, c := range containers {
-		if strings.HasPrefix(c.Labels[runner.LabelRun], prefix) {
+		if strings.HasPrefix(c.Labels[runner.LabelSandbox], prefix) {
 			left = append(left, "container "+c.Names[0])
 		}
 	}
@@ -128,7 +128,7 @@ func (b bench) leftovers(ctx context.Context, prefix string) (left []string) {
 		return append(left, err.Error())
 	}
 	for _, v := range volumes.Volumes {
-		if strings.HasPrefix(v.Labels[runner.LabelRun], prefix) {
+		if strings.HasPrefix(v.Labels[runner.LabelSandbox], prefix) {
 			left = append(left, "volume "+v.Name)
 		}
 	}
@@ -275,7 +275,7 @@ func newSpec(t *testing.T, b bench) (runner.Spec, string) {
 		Seccomp: b.facts.SeccompDigest,
 		Sysctls: map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"},
 		Labels: runner.Labels{
-			runner.LabelManaged: "1", runner.LabelRun: run, runner.LabelDeadline: "4102444800",
+			runner.LabelManaged: "1", runner.LabelSandbox: run, runner.LabelDeadline: "4102444800",
 			runner.LabelRunDir: b.dir, runner.LabelUID: fmt.Sprint(firstUID),
 		},
 	}, dir

@@ -115,5 +115,5 @@ func checkImage(i image.InspectResponse, spec runner.Spec, platform string) erro
 }
 
 func ourLabels() []string {
-	return []string{runner.LabelManaged, runner.LabelRun, runner.LabelDeadline, runner.LabelRunDir, runner.LabelUID}
+	return []string{runner.LabelManaged, runner.LabelSandbox, runner.LabelDeadline, runner.LabelRunDir, runner.LabelUID}
 }

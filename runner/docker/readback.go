@@ -217,5 +217,5 @@ func readBackVolume(want volume.CreateOptions, got volume.Volume) error {
 
 // sameRun says whether a volume that is to be shared belongs to the Spec's run.
 func sameRun(v volume.Volume, s runner.Spec) bool {
-	return v.Labels[runner.LabelManaged] == "1" && v.Labels[runner.LabelRun] == s.Labels[runner.LabelRun]
+	return v.Labels[runner.LabelManaged] == "1" && v.Labels[runner.LabelSandbox] == s.Labels[runner.LabelSandbox]
 }

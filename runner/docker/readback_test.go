@@ -158,7 +158,7 @@ func TestReadBackTheRest(t *testing.T) {
 		{"from /evil", func(g *container.InspectResponse) { g.Mounts[0].Source = "/evil" }},
 		{"from evil", func(g *container.InspectResponse) { g.Mounts[2].Name = "evil" }},
 		{"lacks /workspace", func(g *container.InspectResponse) { g.Mounts = g.Mounts[:2] }},
-		{"Labels", func(g *container.InspectResponse) { g.Config.Labels[runner.LabelRun] = "other" }},
+		{"Labels", func(g *container.InspectResponse) { g.Config.Labels[runner.LabelSandbox] = "other" }},
 		{"Volumes", func(g *container.InspectResponse) { g.Config.Volumes["/undeclared"] = struct{}{} }},
 		{"SecurityOpt", func(g *container.InspectResponse) { g.HostConfig.SecurityOpt[1] = "seccomp=unconfined" }},
 		{"Init", func(g *container.InspectResponse) { g.HostConfig.Init = nil }},

@@ -232,13 +232,13 @@ func TestReap(t *testing.T) {
 	strangersVolume(t, b, deadSpec.Name+"-stranger")
 	strangers := []string{
 		stranger(t, b, &container.Config{Image: b.image, WorkingDir: "/", Labels: map[string]string{"countersign.managed": "0"}}),
-		stranger(t, b, &container.Config{Image: imported(t, b, "LABEL countersign.managed=1", "LABEL countersign.run="+deadSpec.Labels[runner.LabelRun]), Entrypoint: []string{"/x"}}),
+		stranger(t, b, &container.Config{Image: imported(t, b, "LABEL countersign.managed=1", "LABEL countersign.sandbox="+deadSpec.Labels[runner.LabelSandbox]), Entrypoint: []string{"/x"}}),
 	}
 	reaped, err := b.engine.Reap(t.Context(), func(l runner.Labels) bool {
 		if l[runner.LabelManaged] != "1" {
 			t.Errorf("asked about %v", l)
 		}
-		return l[runner.LabelRun] != deadSpec.Labels[runner.LabelRun]
+		return l[runner.LabelSandbox] != deadSpec.Labels[runner.LabelSandbox]
 	})
 	if err != nil || reaped.Containers != 1 || reaped.Volumes != 1 || len(reaped.Failed) != 0 {
 		t.Errorf("reaped %+v, %v", reaped, err)

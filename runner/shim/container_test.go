@@ -164,7 +164,7 @@ func spec(facts runner.EngineFacts, imageID, bin, sockets string) runner.Spec {
 		Seccomp: facts.SeccompDigest,
 		Sysctls: map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"},
 		Labels: runner.Labels{
-			runner.LabelManaged: "1", runner.LabelRun: name, runner.LabelDeadline: "4102444800",
+			runner.LabelManaged: "1", runner.LabelSandbox: name, runner.LabelDeadline: "4102444800",
 			runner.LabelRunDir: sockets, runner.LabelUID: "1234567",
 		},
 	}
