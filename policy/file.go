@@ -84,8 +84,8 @@ type netRule struct {
 type secret struct {
 	Ref     string      `yaml:"ref" jsonschema:"required" jsonschema_description:"where the value is: vault://…, file://…, env://…"`
 	Deliver deliverKind `yaml:"deliver" jsonschema:"required" jsonschema_description:"inject: by the proxy, never in the sandbox; file: below /run/secret"`
-	As      string      `yaml:"as" jsonschema:"enum=header" jsonschema_description:"for inject: header"`
-	Name    string      `yaml:"name" jsonschema_description:"for inject: name of the header"`
+	As      injectKind  `yaml:"as" jsonschema_description:"for inject. header: the whole value of the header that name says; bearer: Authorization: Bearer; basic: Authorization: Basic, of a secret user:password"`
+	Name    string      `yaml:"name" jsonschema_description:"for as: header, the header's name"`
 }
 
 type limits struct {

@@ -187,7 +187,7 @@ func (b *ruleBuilder) inject(secrets map[string]secret) {
 	case s.Deliver != contract.DeliverInject:
 		b.add("inject", "names the secret %q, which is delivered as a file", clip(name))
 	default:
-		b.out.Inject = &contract.Inject{Secret: name, As: s.As, Name: s.Name}
+		b.out.Inject = &contract.Inject{Secret: name, As: string(s.As), Name: s.Name}
 	}
 }
 

@@ -165,18 +165,26 @@ func (v *validator) secret(name string, s secret, keys ...string) {
 	}
 	switch s.Deliver {
 	case contract.DeliverInject:
-		if s.As != contract.InjectHeader {
-			v.suggest(contract.InjectHeader, "as says how the proxy adds the secret", nil, sub("as")...)
-		}
-		if s.Name == "" {
-			v.add("name is missing: write the name of the header", nil, sub("name")...)
-		}
+		v.injected(s, keys...)
 	case contract.DeliverFile:
 		if s.As != "" || s.Name != "" {
 			v.add("as and name belong to deliver: inject; a file is called by the secret's name", nil, keys...)
 		}
 	default:
 		v.add("deliver is missing: write inject or file", nil, keys...)
+	}
+}
+
+// injected judges how the proxy adds a secret.
+func (v *validator) injected(s secret, keys ...string) {
+	name := append(slices.Clone(keys), "name")
+	switch {
+	case s.As == "":
+		v.suggest(contract.InjectHeader, "as is missing: it says how the proxy adds the secret, header, bearer or basic", nil, append(slices.Clone(keys), "as")...)
+	case s.As == contract.InjectHeader && s.Name == "":
+		v.add("name is missing: write the name of the header", nil, name...)
+	case s.As != contract.InjectHeader && s.Name != "":
+		v.add("name belongs to as: header; %s sets the header Authorization", []any{s.As}, name...)
 	}
 }
 

@@ -18,6 +18,7 @@ type (
 	outputKind    string
 	pushKind      string
 	deliverKind   string
+	injectKind    string
 	promotionKind string
 	ciTrust       string
 )
@@ -51,6 +52,9 @@ func (pushKind) words() []string {
 	return []string{contract.PushNever, contract.PushApproved, contract.PushTrusted}
 }
 func (deliverKind) words() []string { return []string{contract.DeliverInject, contract.DeliverFile} }
+func (injectKind) words() []string {
+	return []string{contract.InjectHeader, contract.InjectBearer, contract.InjectBasic}
+}
 func (promotionKind) words() []string {
 	return []string{"host_exec", "limits", "network", "output", "path", "secret", "tool"}
 }
@@ -84,6 +88,9 @@ func (p pushKind) JSONSchema() *jsonschema.Schema { return wordSchema(p) }
 
 // JSONSchema lists the words to editors.
 func (d deliverKind) JSONSchema() *jsonschema.Schema { return wordSchema(d) }
+
+// JSONSchema lists the words to editors.
+func (i injectKind) JSONSchema() *jsonschema.Schema { return wordSchema(i) }
 
 // JSONSchema lists the words to editors.
 func (p promotionKind) JSONSchema() *jsonschema.Schema { return wordSchema(p) }

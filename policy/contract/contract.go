@@ -215,7 +215,8 @@ type NetRule struct {
 	Grant    *Grant `json:"grant,omitempty"`
 }
 
-// Inject names a credential that the proxy adds outside the sandbox.
+// Inject names a credential that the proxy adds outside the sandbox: which
+// secret, how ([InjectHeader] and others), and for a header its name.
 type Inject struct {
 	Secret string `json:"secret"`
 	As     string `json:"as"`

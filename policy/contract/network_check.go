@@ -124,15 +124,3 @@ func checkRequests(c *checker, r NetRule) {
 	}
 	c.oneOf("coverage", r.Coverage, CoverageEnforced)
 }
-
-// InjectHeader is the one place where a credential can be injected.
-const InjectHeader = "header"
-
-func checkInject(c *checker, i *Inject) {
-	if i == nil {
-		return
-	}
-	c.is("inject.secret", CheckName(i.Secret))
-	c.oneOf("inject.as", i.As, InjectHeader)
-	c.is("inject.name", checkHeaderName(i.Name))
-}
