@@ -183,7 +183,8 @@ func fill(s *string, otherwise string) {
 // sample completes a task to an input with made-up facts, in which every image
 // of the policy exists.
 func sample(t contract.Task, policy, ceiling *Document) (Input, error) {
-	if ceiling == nil {
+	standIn := ceiling == nil
+	if standIn {
 		name, data := "built-in ceiling", BuiltinCeiling()
 		if t.Event.Kind == contract.EventLocal {
 			name, data = "built-in local ceiling", BuiltinLocalCeiling()
@@ -204,6 +205,9 @@ func sample(t contract.Task, policy, ceiling *Document) (Input, error) {
 		Policy:  contract.Source{Status: contract.SourceFound, Ref: "main", Path: policy.name, Digest: policy.digest},
 		Ceiling: contract.Source{Status: contract.SourceFound, Path: ceiling.name, Digest: ceiling.digest},
 		Images:  map[string]contract.ImageFact{},
+	}
+	if standIn {
+		in.Snapshot.Ceiling.Status = contract.SourceBuiltin
 	}
 	for _, ref := range ImageRefs(in) {
 		fact := contract.ImageFact{ID: contract.DigestBytes([]byte(ref)), Platform: "linux/amd64"}

@@ -41,23 +41,11 @@ func (d *deriver) network() {
 				d.refuse(CodeContract, faults[0].msg, "")
 				return
 			}
-			d.allow(built, d.source("network", "allow", fmt.Sprint(i)))
+			d.allow(built, false, d.source("network", "allow", fmt.Sprint(i)))
 		}
 	}
 	for _, asked := range d.in.Task.Asked.Allow {
-		h, port, err := contract.ParseHostPort(asked)
-		if err != nil {
-			d.refuse(CodeAskedInvalid, "--allow "+err.Error(), "write --allow HOST:PORT")
-			return
-		}
-		built, faults := netRule{Host: h.String(), Port: &port}.build(nil)
-		if len(faults) > 0 {
-			d.refuse(CodeAskedInvalid, "--allow "+asked+": "+faults[0].msg, "")
-			return
-		}
-		if !d.has(built) {
-			d.allow(built, "asked by --allow")
-		}
+		d.askedHost(asked)
 	}
 	if len(d.c.Network.Allow) > 0 {
 		d.c.Network.Mode = contract.NetworkAllowlist
@@ -65,19 +53,46 @@ func (d *deriver) network() {
 	d.because("network.mode", d.c.Network.Mode, strconv.Itoa(len(d.c.Network.Allow))+" rules allow something")
 }
 
-// has says whether the contract has a rule for the host and port already.
-func (d *deriver) has(r contract.NetRule) bool {
-	return slices.ContainsFunc(d.c.Network.Allow, func(o contract.NetRule) bool { return o.Host == r.Host && o.Port == r.Port })
+// askedHost adds the tunnel that --allow asks for. It reaches public addresses,
+// and others only where the ceiling names the host: that somebody typed a name
+// does not say that its addresses, which others choose, may be the machine's own.
+func (d *deriver) askedHost(asked string) {
+	h, port, err := contract.ParseHostPort(asked)
+	if err != nil {
+		d.refuse(CodeAskedInvalid, "--allow "+err.Error(), "write --allow HOST:PORT")
+		return
+	}
+	why := "asked by --allow"
+	named := d.in.Ceiling.ceiling.Private.names(h.String())
+	if named {
+		why += "; private addresses, too, because the ceiling's private names the host"
+	}
+	built, faults := netRule{Host: h.String(), Port: &port, Private: named}.build(nil)
+	if len(faults) > 0 {
+		d.refuse(CodeAskedInvalid, "--allow "+asked+": "+faults[0].msg, "")
+		return
+	}
+	if i := d.ruleFor(built); i >= 0 {
+		d.note(fmt.Sprintf("network.allow[%d]", i), "asked by --allow, too, which adds nothing to it")
+		return
+	}
+	d.allow(built, true, why)
 }
 
-func (d *deriver) allow(r contract.NetRule, why string) {
-	name := fmt.Sprintf("%s:%d", r.Host, r.Port)
-	if r.Upstream != "" {
-		name += " → " + r.Upstream
-	}
-	if r.Private && !d.in.Ceiling.ceiling.Private {
-		d.refuse(CodeNetwork, name+" may be a private address (private: true), which the ceiling does not allow", "ask the owner to set private: true in the ceiling")
-		return
+// ruleFor is the place of the contract's rule for the same host and port, -1 for
+// none.
+func (d *deriver) ruleFor(r contract.NetRule) int {
+	return slices.IndexFunc(d.c.Network.Allow, func(o contract.NetRule) bool { return o.Host == r.Host && o.Port == r.Port })
+}
+
+// allow adds a rule that is within the ceiling. asked says that a person at the
+// terminal named it.
+func (d *deriver) allow(r contract.NetRule, asked bool, why string) {
+	name := targetText(r)
+	if r.Private {
+		if d.private(r, asked); d.refusal != nil {
+			return
+		}
 	}
 	bound, cause := d.within(r)
 	if cause == "" {
@@ -90,7 +105,27 @@ func (d *deriver) allow(r contract.NetRule, why string) {
 		r.UploadBytes = bound
 	}
 	d.c.Network.Allow = append(d.c.Network.Allow, r)
-	d.because(fmt.Sprintf("network.allow[%d]", len(d.c.Network.Allow)-1), name+" "+r.Mode+" ("+r.Coverage+")", causes...)
+	d.because(fmt.Sprintf("network.allow[%d]", len(d.c.Network.Allow)-1), name+" "+ruleText(r), causes...)
+}
+
+// targetText says where a rule leads.
+func targetText(r contract.NetRule) string {
+	if r.Upstream != "" {
+		return fmt.Sprintf("%s:%d → %s", r.Host, r.Port, r.Upstream)
+	}
+	return fmt.Sprintf("%s:%d", r.Host, r.Port)
+}
+
+// ruleText says what a rule gives, in a line.
+func ruleText(r contract.NetRule) string {
+	text := fmt.Sprintf("%s (%s), %d bytes out", r.Mode, r.Coverage, r.UploadBytes)
+	if r.Inject != nil {
+		text += ", with the secret " + r.Inject.Secret
+	}
+	if r.Private {
+		text += ", private addresses too"
+	}
+	return text
 }
 
 // within finds the ceiling's entry that covers r, and the upload it leaves. An
@@ -171,14 +206,29 @@ func (d *deriver) secrets() {
 	d.c.SecretRefs = []contract.SecretRef{}
 	for _, name := range sortedKeys(d.profile.keys.Secrets) {
 		s := d.profile.keys.Secrets[name]
+		if d.vouched(name, s.Ref); d.refusal != nil {
+			return
+		}
 		d.secret(contract.SecretRef{Name: name, Ref: s.Ref, Deliver: string(s.Deliver)}, d.source("secrets"))
 	}
 	for _, name := range sortedKeys(d.in.Task.Asked.Secrets) {
-		if slices.ContainsFunc(d.c.SecretRefs, func(s contract.SecretRef) bool { return s.Name == name }) {
-			d.refuse(CodeAskedInvalid, "--secret "+clip(name)+" is a secret of the profile already", "give it another name")
-			return
+		if _, own := d.profile.keys.Secrets[name]; own {
+			continue // judged with the profile's
 		}
 		d.secret(contract.SecretRef{Name: name, Ref: d.in.Task.Asked.Secrets[name], Deliver: contract.DeliverFile}, "asked by --secret")
+	}
+}
+
+// vouched wants the owner's word for a secret of the profile where it needs one
+// (see [deriver.unvouched]): the flag that names the same reference.
+func (d *deriver) vouched(name, ref string) {
+	asked, given := d.in.Task.Asked.Secrets[name]
+	switch {
+	case given && asked != ref:
+		d.refuse(CodeAskedInvalid, "--secret "+clip(name)+" is a secret of the profile already, with another reference", "give it another name, or write --secret "+name+"="+ref)
+	case !given && d.unvouched():
+		d.refuse(CodeSecret, "the repository's policy wants the secret "+name+" of this machine ("+ref+")",
+			"if you mean that, add --secret "+name+"="+ref+", or give a --ceiling that allows it")
 	}
 }
 

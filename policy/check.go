@@ -21,8 +21,8 @@ type Checked struct {
 }
 
 // Check derives each profile of a policy as a person at a terminal would get
-// it, under the ceiling (nil: the built-in local one), with made-up facts. It
-// finds what [Parse] cannot see: a profile past the ceiling, or one whose
+// it who names the policy's file, under the ceiling (nil: the built-in local
+// one), with made-up facts. It finds what [Parse] cannot see: a profile past the ceiling, or one whose
 // contract would be unsound.
 func Check(policy, ceiling *Document) ([]Checked, error) {
 	var out []Checked
@@ -38,6 +38,7 @@ func Check(policy, ceiling *Document) ([]Checked, error) {
 		if err != nil {
 			return nil, err
 		}
+		in.Snapshot.Policy.Ref = refFile
 		d := Derive(in)
 		c.Image, c.Refusal, c.Level = *m.keys.Image, d.Refusal, d.Contract.Level
 		c.LocalOnly = contract.RefDigest(c.Image) == ""

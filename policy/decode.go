@@ -69,6 +69,13 @@ func (d *decoder) value(n *yaml.Node, v reflect.Value, at string) {
 		}
 		d.value(n, reflect.ValueOf(x.list()).Elem(), at)
 		return
+	case *privateCap: // true or false, or a list
+		if n.Kind == yaml.ScalarNode {
+			d.value(n, reflect.ValueOf(&x.Any).Elem(), at)
+			return
+		}
+		d.value(n, reflect.ValueOf(&x.List).Elem(), at)
+		return
 	case *caseEvent: // a bare word is its kind
 		if n.Kind == yaml.ScalarNode {
 			d.value(n, reflect.ValueOf(&x.Kind).Elem(), at)

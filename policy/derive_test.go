@@ -114,7 +114,9 @@ func TestDeriveChooses(t *testing.T) {
 		{"local, a label", labelled(local, "run:claude"), "test"}, // the rule is for other events
 		{"local, a label without event", labelled(local, "run:web"), "web"},
 		{"local, a label nobody names", labelled(local, "run:wbe"), "test"},
-		{"local, profile by name", named(local, "claude"), "claude"},
+		{"local, profile by name", named(local, "web"), "web"},
+		{"local, a secret that nobody vouches for", named(local, "claude"), CodeSecret},
+		{"local, a private address that nobody vouches for", named(local, "lan"), CodeNetwork},
 		{"local, profile by a wrong name", named(local, "cluade"), CodeNoProfile},
 		{"writer's label", pull("write", "run:test"), "test"},
 		{"maintainer's label", pull("maintain", "run:test"), "test"},
@@ -493,7 +495,9 @@ func golden(t *testing.T, name, got string) {
 // TestReasonsCoverTheContract wants a reason for every field of a contract that
 // a policy decides.
 func TestReasonsCoverTheContract(t *testing.T) {
-	in := input(t, designExample, "", testCase{Profile: "claude"}, nil)
+	in := input(t, designExample, "", testCase{Profile: "claude"}, func(task *contract.Task) {
+		task.Asked.Secrets = map[string]string{"model-key": "vault://ci/model-key@v7"}
+	})
 	d := Derive(in)
 	if d.Refusal != nil {
 		t.Fatal(d.Refusal)

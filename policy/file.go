@@ -23,7 +23,7 @@ type ceilingFile struct {
 
 	ProtectedRefs  []string        `yaml:"protected_refs" jsonschema_description:"branches besides the default one whose policy is believed"`
 	Promotable     []promotionKind `yaml:"promotable" jsonschema_description:"what may be asked for at all"`
-	Private        bool            `yaml:"private" jsonschema_description:"rules may reach addresses that are not public"`
+	Private        privateCap      `yaml:"private" jsonschema_description:"true: rules may reach addresses that are not public; a list of hosts: rules to these, and --allow of these"`
 	AllowSecrets   nameCap         `yaml:"allow_secrets" jsonschema_description:"references of secrets that policies may use; a * at the end matches any rest"`
 	AllowWorkflows []workflowTrust `yaml:"allow_workflows" jsonschema_description:"workflows whose OIDC tokens are believed"`
 	IsolationMin   isolationName   `yaml:"isolation_min" jsonschema_description:"weakest isolation that may be used"`

@@ -358,15 +358,16 @@ func (v *validator) ceiling() {
 				v.add("inject has no meaning in a ceiling: allow_secrets lists references", nil, append(at, "inject")...)
 				r.Inject = ""
 			}
-			if r.Private && !c.Private {
-				v.add("private is true here, and the ceiling's own private is not", nil, append(at, "private")...)
+			built, faults := r.build(nil)
+			if host, _ := destination(built); r.Private && !c.Private.covers(host) {
+				v.add("private is true here, and the ceiling's own private does not allow it", nil, append(at, "private")...)
 			}
-			_, faults := r.build(nil)
 			for _, f := range faults {
 				v.add("%s", []any{f.msg}, append(at, f.key)...)
 			}
 		}
 	}
+	v.privateHosts(c.Private)
 	for i, ref := range c.ProtectedRefs {
 		v.is(contract.CheckRef(ref), "protected_refs", fmt.Sprint(i))
 	}

@@ -41,7 +41,8 @@ var rooms = map[string]room{
 	"runner/workspace/workspacetest": {inside: []string{"runner/workspace"}},
 	"runner/shim/protocol":           {inside: []string{"policy/contract"}},
 	"runner/shim":                    {inside: []string{"policy/contract", "runner/workspace", "runner/shim/protocol"}, outside: []string{"golang.org/x/sys/unix"}},
-	"runner":                         {inside: []string{"policy/contract", "policy/plan", "policy/ledger", "runner/redact", "runner/workspace", "runner/shim/protocol"}, outside: []string{"golang.org/x/sys/unix"}},
+	"runner/egress":                  {inside: []string{"policy/contract", "runner/redact"}, outside: []string{"golang.org/x/net", "golang.org/x/sys/unix"}},
+	"runner":                         {inside: []string{"policy/contract", "policy/plan", "policy/ledger", "runner/egress", "runner/redact", "runner/workspace", "runner/shim/protocol"}, outside: []string{"golang.org/x/sys/unix"}},
 	"runner/docker": {
 		inside: []string{"runner", "policy/contract", "policy/plan", "runner/redact", "runner/shim/protocol"},
 		outside: []string{
@@ -55,7 +56,7 @@ var rooms = map[string]room{
 	"app/countersign": {
 		inside: []string{
 			"policy", "policy/contract", "policy/plan", "policy/ledger", "policy/evidence",
-			"runner", "runner/docker", "runner/drill", "runner/workspace", "runner/redact", "runner/shim/protocol",
+			"runner", "runner/docker", "runner/drill", "runner/egress", "runner/workspace", "runner/redact", "runner/shim/protocol",
 		},
 		outside: []string{"github.com/spf13/cobra", "golang.org/x/term", "golang.org/x/sys/unix"},
 	},
@@ -65,6 +66,7 @@ var rooms = map[string]room{
 var never = map[string][]string{
 	"runner":                       {module + "/policy", module + "/policy/evidence", "github.com/docker/docker"},
 	"runner/docker":                {module + "/policy", module + "/policy/evidence"},
+	"runner/egress":                {module + "/policy", module + "/policy/ledger", module + "/runner", "github.com/docker/docker", "os/exec"},
 	"runner/drill":                 {module + "/policy", module + "/policy/evidence", "github.com/docker/docker"},
 	"runner/shim/countersign-shim": {module + "/policy", module + "/runner", "github.com/docker/docker", "cel.dev/cel-go"},
 	"policy/evidence":              {module + "/runner", "github.com/docker/docker", "os/exec"},
