@@ -59,6 +59,8 @@ func (b *ruleBuilder) host() {
 	b.out.Host = h.String()
 	gateway := b.out.Mode == contract.RuleGateway
 	switch {
+	case b.out.Host == contract.CanaryHost:
+		b.add("host", "%s is the proxy's own, by which a run checks its way out: choose another name", b.out.Host)
 	case !gateway && b.r.Upstream != "":
 		b.add("upstream", "belongs to mode: gateway")
 	case gateway && !strings.HasSuffix(b.out.Host, ".internal"):

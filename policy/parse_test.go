@@ -91,6 +91,7 @@ func TestParseDenies(t *testing.T) {
 		{"paths on a tunnel", inProfile("network: {allow: [{host: a.example.com, port: 443, paths: [/x]}]}"), "p:6:63: paths cannot be enforced on a tunnel"},
 		{"inspect without methods", inProfile("network: {allow: [{host: a.example.com, port: 443, mode: inspect, paths: [/**]}]}"), "methods are missing"},
 		{"gateway outside .internal", inProfile("network: {allow: [{host: a.example.com, mode: gateway, upstream: 'https://b.example.com', methods: [GET], paths: [/**]}]}"), "ends in .internal"},
+		{"the proxy's own name", inProfile("network: {allow: [{host: Canary.internal, port: 80}]}"), "host canary.internal is the proxy's own"},
 		{"gateway over http", inProfile("network: {allow: [{host: a.internal, mode: gateway, upstream: 'http://b.example.com', methods: [GET], paths: [/**]}]}"), "want https://HOST"},
 		{"upstream with a path", inProfile("network: {allow: [{host: a.internal, mode: gateway, upstream: 'https://b.example.com/v1', methods: [GET], paths: [/**]}]}"), "upstream"},
 		{"CONNECT", inProfile("network: {allow: [{host: a.example.com, port: 443, mode: inspect, methods: [CONNECT], paths: [/**]}]}"), "no rule can allow"},

@@ -79,6 +79,7 @@ func TestContractRules(t *testing.T) {
 		{"unknown network mode", func(c *Contract) { c.Network.Mode = "open" }, "network.mode"},
 		{"host in upper case", allow0(func(r *NetRule) { r.Host = "Model.internal" }), "write model.internal"},
 		{"address as host", allow0(func(r *NetRule) { r.Host = "0x7f.1" }), "an address in some spelling"},
+		{"the proxy's own name", allow0(func(r *NetRule) { r.Host = "canary.internal" }), "which the proxy answers itself"},
 		{"port 0", allow0(func(r *NetRule) { r.Port = 0 }), "port: is 0"},
 		{"unknown rule mode", allow0(func(r *NetRule) { r.Mode = "" }), "network.allow[0].mode"},
 		{"no upload budget", allow0(func(r *NetRule) { r.UploadBytes = 0 }), "upload_bytes: is 0"},

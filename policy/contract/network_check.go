@@ -14,6 +14,10 @@ const (
 
 const maxUpload = 1 << 40 // bytes
 
+// CanaryHost is the name that a run's proxy answers itself, so that a check from
+// inside can tell that the way out works. No rule may name it.
+const CanaryHost = "canary.internal"
+
 func (d Contract) checkNetwork(c *checker) {
 	c.oneOf("network.mode", d.Network.Mode, NetworkNone, NetworkAllowlist)
 	if d.Network.Mode == NetworkNone && len(d.Network.Allow) > 0 {
@@ -66,6 +70,9 @@ func ruleName(r NetRule) string { return r.Host + ":" + strconv.Itoa(r.Port) }
 
 func checkRule(c *checker, r NetRule) {
 	c.is("host", checkHostPattern(r.Host))
+	if r.Host == CanaryHost {
+		c.addf("host", "is %s, which the proxy answers itself; choose another name", quote(r.Host))
+	}
 	c.within("port", int64(r.Port), 1, 65535)
 	c.oneOf("mode", r.Mode, RuleOpaque, RuleGateway, RuleInspect)
 	c.within("upload_bytes", r.UploadBytes, 1, maxUpload)
