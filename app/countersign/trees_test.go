@@ -5,12 +5,16 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/policy/contract"
 )
 
 //go:embed testdata/trees.py
@@ -164,20 +168,78 @@ func hostileTree(t *testing.T, isolation, transport, name string, patch, never [
 	}
 }
 
-// As many files as the contract allows, most of them ignored, come out within
-// the walk's bounds; one more does not come to be, and the outcome says why.
+// manyFiles makes as many files as it is told, in directories of ten thousand,
+// and says how many there came to be. Its names are as long as it is told.
+const manyFiles = `
+import os, sys
+n, wide = int(sys.argv[1]), int(sys.argv[2])
+made = 0
+try:
+    for i in range(n):
+        if i % 10000 == 0:
+            os.mkdir("many%02d" % (i // 10000))
+            os.chdir("many%02d" % (i // 10000))
+        os.mknod(str(i).rjust(wide, "n"))
+        made += 1
+        if i % 10000 == 9999: os.chdir("..")
+except OSError as e:
+    print(made, e.strerror, flush=True)
+    sys.exit(9)
+print(made, flush=True)
+`
+
+// Three hundred thousand files within the contract's bound come out, every one:
+// as the patch, or counted by the reason that kept them out of it.
 func TestManyFiles(t *testing.T) {
 	needDocker(t)
-	c := newCheckout(t, map[string]string{".gitignore": "build/\n"})
-	policy := limits("files=60100 memory=1GiB disk=512MiB")
-	r := c.sh(policy, `python3 -c '
-import os
-os.makedirs("build/deep")
-for i in range(58000): os.mknod("build/deep/%d" % i)
-for i in range(1000): os.mknod("%d" % i)
-'`)
-	if r.code != 0 || r.outcome.Patch.Files != 1000 || r.omissions(t)["ignored"].Count != 58000 {
-		t.Errorf("exit %d (%s), %d files in the patch, left out %v\n%s", r.code, r.outcome.Reason, r.outcome.Patch.Files, r.omissions(t), r.stderr)
+	const files = 300000
+	for i, tt := range []struct {
+		ignore         string
+		patch, ignored int
+	}{
+		{"", files, 0},
+		{"many1*/\nmany2*/\n", files / 3, files - files/3},
+	} {
+		c := newCheckout(t, map[string]string{"many.py": manyFiles, ".gitignore": tt.ignore})
+		ways := transports()
+		c.env = append(c.env, "COUNTERSIGN_TRANSPORT="+ways[i%len(ways)])
+		args := policyFile(t, limits(fmt.Sprintf("files=%d memory=2GiB disk=512MiB timeout=300s", files+100)))
+		r := c.run(append(args, "--", "python3", "many.py", strconv.Itoa(files), "6")...)
+		said := r.omissions(t)["ignored"]
+		if r.code != 0 || r.outcome.Patch.Files != tt.patch || said.Count != int64(tt.ignored) || len(said.Names) == 0 && tt.ignored > 0 {
+			t.Errorf("%s: exit %d (%s), %d files in the patch, left out %v\n%s", ways[i%len(ways)], r.code, r.outcome.Reason, r.outcome.Patch.Files, said, r.stderr)
+		}
+	}
+}
+
+// A tree past a bound. Files past limits.files never come to be: the workload is
+// told so, and what there is comes out whole. Names past the walk's own bound
+// end the run without a patch, because what was not seen may be there.
+func TestTooManyFiles(t *testing.T) {
+	needDocker(t)
+	c := newCheckout(t, map[string]string{"many.py": manyFiles, ".gitignore": "many*/\n"})
+	for _, transport := range transports() {
+		c.env = append(c.env, "COUNTERSIGN_TRANSPORT="+transport)
+		args := policyFile(t, limits("files=200000 memory=2GiB disk=512MiB timeout=300s"))
+		r := c.run(append(args, "--", "python3", "many.py", "300000", "6")...)
+		made, told, _ := strings.Cut(strings.TrimSpace(r.file(t, "output.log")), " ")
+		said := r.omissions(t)["ignored"]
+		if r.code != 9 || told != "No space left on device" || !strings.HasPrefix(r.outcome.Reason, "disk: the workspace of 512 MiB and 200000 files was full") ||
+			made != strconv.FormatInt(said.Count, 10) || said.Count < 199900 || len(said.Names) == 0 || r.outcome.Patch.Files != 0 {
+			t.Errorf("%s: exit %d (%s); %q were made, left out %v\n%s", transport, r.code, r.outcome.Reason, made, said, r.stderr)
+		}
+		args = policyFile(t, limits("files=300100 memory=2GiB disk=512MiB timeout=300s"))
+		r = c.run(append(args, "--", "python3", "many.py", "300000", "230")...)
+		if r.code != 125 || r.outcome.State != contract.StateFailClosed || r.outcome.WorkloadExit == nil || *r.outcome.WorkloadExit != 0 ||
+			!strings.Contains(r.outcome.Reason, "could not be read whole (too_many after 28") || r.file(t, "changes.patch") != "" {
+			t.Errorf("%s: exit %d (%s)\n%s", transport, r.code, r.outcome.Reason, r.stderr)
+		}
+		if v := c.exec("verify", r.outcome.Evidence); v.code != 0 {
+			t.Errorf("%s: verify: %s", transport, v.stdout)
+		}
+	}
+	if left := leftovers(t); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
 	}
 }
 
