@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -84,50 +82,35 @@ func decodePaths(r io.Reader, b Bounds) (paths []string, err error) {
 // was promised it.
 func SendFiles(ctx context.Context, w io.Writer, root string, paths []string, b Bounds) (Stats, error) {
 	s := &fileSender{b: b, e: newEncoder(w, filesMagic), buf: make([]byte, wireBuffer)}
-	defer s.close()
-	err := s.open(root)
-	for i := 0; err == nil && i < len(paths); i++ {
-		if err = ctx.Err(); err == nil {
-			if err = s.send(paths[i]); err != nil {
-				err = fmt.Errorf("%q: %w", clip(paths[i]), err)
-			}
-		}
-	}
-	if err == nil {
-		s.e.byte(recEnd)
-		err = s.e.flush()
-	}
-	if err != nil {
+	if err := s.sendAll(ctx, root, paths); err != nil {
 		return s.done, fmt.Errorf("sending files: %w", err)
 	}
 	return s.done, nil
 }
 
 type fileSender struct {
-	b    Bounds
-	e    *encoder
-	dev  node
-	dirs []openDir // from the root to where the last file was
-	buf  []byte
-	done Stats
+	b     Bounds
+	e     *encoder
+	files *treeFiles
+	buf   []byte
+	done  Stats
 }
 
-func (s *fileSender) close() {
-	for _, d := range s.dirs {
-		unix.Close(d.fd)
-	}
-}
-
-func (s *fileSender) open(root string) error {
-	fd, err := openAt(unix.AT_FDCWD, root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
+func (s *fileSender) sendAll(ctx context.Context, root string, paths []string) (err error) {
+	if s.files, err = openTree(root); err != nil {
 		return err
 	}
-	s.dirs = []openDir{{"", fd}}
-	var st unix.Stat_t
-	err = unix.Fstat(fd, &st)
-	s.dev = nodeOf(&st)
-	return err
+	defer s.files.close()
+	for _, p := range paths {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := s.send(p); err != nil {
+			return fmt.Errorf("%q: %w", clip(p), err)
+		}
+	}
+	s.e.byte(recEnd)
+	return s.e.flush()
 }
 
 func (s *fileSender) send(p string) error {
@@ -137,18 +120,13 @@ func (s *fileSender) send(p string) error {
 	if s.done.Entries++; s.done.Entries > s.b.Entries {
 		return fmt.Errorf("more than %d files", s.b.Entries)
 	}
-	dir, err := s.directory(p)
-	if err != nil {
-		return err
-	}
-	fd, err := openAt(dir, path.Base(p), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	fd, size, err := s.files.file(p)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	size, err := s.check(fd)
-	if err != nil {
-		return err
+	if size > s.b.File || size > s.b.Bytes-s.done.Bytes {
+		return fmt.Errorf("has %d bytes, more than the bounds leave", size)
 	}
 	s.e.byte(recContents)
 	s.e.string(p)
@@ -157,60 +135,10 @@ func (s *fileSender) send(p string) error {
 	return s.copy(fd, size)
 }
 
-// directory opens the directory of p, from the deepest one that is open already.
-func (s *fileSender) directory(p string) (int, error) {
-	parent := path.Dir(p)
-	if parent == "." {
-		parent = ""
-	}
-	for len(s.dirs) > 1 {
-		top := s.dirs[len(s.dirs)-1]
-		if within(parent, top.path) {
-			break
-		}
-		unix.Close(top.fd)
-		s.dirs = s.dirs[:len(s.dirs)-1]
-	}
-	for {
-		top := s.dirs[len(s.dirs)-1]
-		if top.path == parent {
-			return top.fd, nil
-		}
-		rest := strings.TrimPrefix(parent[len(top.path):], "/")
-		name, _, _ := strings.Cut(rest, "/")
-		fd, err := openAt(top.fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-		if err != nil {
-			return -1, err
-		}
-		s.dirs = append(s.dirs, openDir{path.Join(top.path, name), fd})
-	}
-}
-
-func (s *fileSender) check(fd int) (int64, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return 0, err
-	}
-	n := nodeOf(&st)
-	switch {
-	case n.mode&unix.S_IFMT != unix.S_IFREG:
-		return 0, errors.New("is no longer a regular file")
-	case n.major != s.dev.major || n.minor != s.dev.minor:
-		return 0, errors.New("is on another mount")
-	case n.size > s.b.File || n.size > s.b.Bytes-s.done.Bytes:
-		return 0, fmt.Errorf("has %d bytes, more than the bounds leave", n.size)
-	}
-	return n.size, nil
-}
-
 // copy sends exactly size bytes of fd.
 func (s *fileSender) copy(fd int, size int64) error {
 	for size > 0 {
-		var n int
-		err := retry(func() (err error) {
-			n, err = unix.Read(fd, s.buf[:min(size, int64(len(s.buf)))])
-			return err
-		})
+		n, err := readSome(fd, s.buf[:min(size, int64(len(s.buf)))])
 		if err != nil {
 			return err
 		}

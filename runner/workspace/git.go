@@ -1,7 +1,6 @@
 package workspace
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"io"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -185,60 +183,6 @@ type missing struct{ oid string }
 
 func (m *missing) Error() string {
 	return fmt.Sprintf("object %s is not in the repository: a partial or shallow clone lacks it, and nothing is fetched for a run; fetch it first (git fetch --refetch, or git clone without --filter)", m.oid)
-}
-
-// blobs reads objects in order and hands each to f, which need not read it whole.
-func (g git) blobs(ctx context.Context, oids []string, f func(i int, size int64, r io.Reader) error) error {
-	if len(oids) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var stderr tail
-	c := gitCall{args: []string{"cat-file", "--batch", "--buffer"}, stdin: strings.NewReader(strings.Join(oids, "\n") + "\n")}
-	cmd := g.command(ctx, c, &stderr)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return callError(ctx, c, err, &stderr)
-	}
-	err = readBatch(bufio.NewReaderSize(out, wireBuffer), oids, f)
-	if err != nil {
-		cancel()
-		cmd.Wait()
-		if s := stderr.String(); s != "" && errors.Is(err, errTruncated) {
-			return fmt.Errorf("git cat-file: %s", s)
-		}
-		return err
-	}
-	return callError(ctx, c, cmd.Wait(), &stderr)
-}
-
-func readBatch(r *bufio.Reader, oids []string, f func(i int, size int64, r io.Reader) error) error {
-	for i, oid := range oids {
-		head, err := r.ReadString('\n')
-		if err != nil {
-			return early(err)
-		}
-		parts := strings.Fields(head)
-		if len(parts) != 3 {
-			return &missing{oid}
-		}
-		size, err := strconv.ParseInt(parts[2], 10, 64)
-		if err != nil || parts[0] != oid {
-			return fmt.Errorf("git cat-file: unexpected answer %q", head)
-		}
-		body := io.LimitedReader{R: r, N: size}
-		if err := f(i, size, &body); err != nil {
-			return err
-		}
-		if _, err := io.CopyN(io.Discard, r, body.N+1); err != nil {
-			return early(err)
-		}
-	}
-	return nil
 }
 
 // isOID says whether s is a full object id, SHA-1 or SHA-256.

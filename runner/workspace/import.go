@@ -107,7 +107,7 @@ func (im *importer) file(ctx context.Context, e Entry, r io.Reader) error {
 		return err
 	}
 	h := newHash(im.oidLen)
-	fmt.Fprintf(h, "blob %d\x00", e.Size)
+	h.Write(blobHeader(e.Size))
 	n, err := io.Copy(io.MultiWriter(h, im.in), r)
 	if err == nil && n != e.Size {
 		err = errTruncated

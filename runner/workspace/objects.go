@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -159,10 +160,19 @@ func (g git) indexTree(ctx context.Context, index string, missingOK bool) (strin
 	return id, err
 }
 
+// rawOID are the bytes of an object id that git gave.
+func rawOID(id string) []byte {
+	b, err := hex.DecodeString(id)
+	if err != nil {
+		panic("unreachable: an object id of ours is not hexadecimal")
+	}
+	return b
+}
+
 // oidOf is the object id that git gives a blob of these contents.
 func oidOf(oidLen int, b []byte) string {
 	h := newHash(oidLen)
-	fmt.Fprintf(h, "blob %d\x00", len(b))
+	h.Write(blobHeader(int64(len(b))))
 	h.Write(b)
 	return fmt.Sprintf("%x", h.Sum(nil))
 }

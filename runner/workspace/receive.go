@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -27,10 +26,6 @@ const (
 	recEnd     = 'E' // entries, bytes
 	flagExec   = 1
 	flagIndex  = 2
-	fileMode   = 0o644
-	execMode   = 0o755
-	dirMode    = 0o755
-	treeMTime  = 1577836800 // 2020-01-01T00:00:00Z, see Receive
 	maxOIDSize = sha256.Size
 )
 
@@ -43,23 +38,6 @@ type ReceiveOptions struct {
 	Bytes   int64 // of contents, those of the synthetic .git too
 }
 
-// Full says that a workspace has no room for its start tree.
-type Full struct {
-	Written Stats
-	Err     error // the system's: ENOSPC, EDQUOT or EFBIG
-}
-
-func (e *Full) Error() string {
-	what := "the workspace is full"
-	if errors.Is(e.Err, unix.EFBIG) {
-		what = "a file is larger than the sandbox allows"
-	}
-	return fmt.Sprintf("%s after %d entries and %d bytes (%v): raise limits.disk or limits.files, or start from a smaller tree",
-		what, e.Written.Entries, e.Written.Bytes, e.Err)
-}
-
-func (e *Full) Unwrap() error { return e.Err }
-
 // Receive writes the tree stream of [Tree.Send] under root, which must be an
 // empty directory. It follows no link: root's own last part must be a real
 // directory and all else it made itself. Every file gets one fixed modification
@@ -67,19 +45,20 @@ func (e *Full) Unwrap() error { return e.Err }
 // never "racy". On an error what was written stays for the caller to discard.
 // Without room the error is a [*Full].
 func Receive(ctx context.Context, r io.Reader, root string, o ReceiveOptions) (Stats, error) {
-	rc := &receiver{o: o}
-	defer rc.close()
-	if err := rc.open(root); err != nil {
+	fd, err := openEmpty(root)
+	if err != nil {
 		return Stats{}, fmt.Errorf("receiving tree into %s: %w", root, err)
 	}
-	err := rc.run(ctx, r)
-	if err != nil {
+	rc := &receiver{o: o, maker: newMaker(o.UID), dirs: []openDir{{"", fd}}}
+	defer rc.close()
+	if err := rc.run(ctx, r); err != nil {
 		return rc.done, fmt.Errorf("receiving tree: %w", err)
 	}
 	return rc.done, nil
 }
 
 type receiver struct {
+	maker
 	o      ReceiveOptions
 	d      *decoder
 	oidLen int
@@ -99,26 +78,6 @@ func (rc *receiver) close() {
 		unix.Close(d.fd)
 	}
 	rc.dirs = nil
-}
-
-// open opens root and refuses one that holds anything.
-func (rc *receiver) open(root string) error {
-	if os.Geteuid() != 0 {
-		rc.o.UID = -1
-	}
-	fd, err := openAt(unix.AT_FDCWD, root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return err
-	}
-	rc.dirs = []openDir{{"", fd}}
-	names, err := readNames(fd, 1)
-	if err != nil {
-		return err
-	}
-	if len(names) > 0 {
-		return fmt.Errorf("it is not empty (it holds %q): a start tree goes only into an empty directory", clip(names[0]))
-	}
-	return nil
 }
 
 func (rc *receiver) run(ctx context.Context, r io.Reader) (err error) {
@@ -147,19 +106,9 @@ func (rc *receiver) run(ctx context.Context, r io.Reader) (err error) {
 			return fmt.Errorf("more than %d entries", rc.o.Entries)
 		}
 		if err := rc.record(kind); err != nil {
-			return rc.full(err)
+			return full(err, rc.done)
 		}
 	}
-}
-
-// full turns the errors of a file system without room into a *Full.
-func (rc *receiver) full(err error) error {
-	for _, e := range []error{unix.ENOSPC, unix.EDQUOT, unix.EFBIG} {
-		if errors.Is(err, e) {
-			return &Full{Written: rc.done, Err: e}
-		}
-	}
-	return err
 }
 
 func (rc *receiver) record(kind byte) error {
@@ -173,9 +122,9 @@ func (rc *receiver) record(kind byte) error {
 	}
 	switch kind {
 	case recDir:
-		err = rc.mkdir(dir, path, name)
+		err = rc.enter(dir, path, name)
 	case recModule:
-		if err = rc.mkdir(dir, path, name); err == nil {
+		if err = rc.enter(dir, path, name); err == nil {
 			err = rc.note(path, modeGitlink, unix.Stat_t{})
 		}
 	case recFile:
@@ -183,7 +132,7 @@ func (rc *receiver) record(kind byte) error {
 	case recLink:
 		err = rc.link(dir, path, name)
 	case recIndex:
-		err = rc.writeFile(dir, name, fileMode, encodeIndex(rc.index, rc.oidLen))
+		err = rc.makeIndex(dir, name, encodeIndex(rc.index, rc.oidLen))
 	default:
 		return fmt.Errorf("record of unknown kind %q", kind)
 	}
@@ -214,29 +163,16 @@ func (rc *receiver) place(path string) (fd int, name string, err error) {
 	return -1, "", fmt.Errorf("%q comes without its directory, or out of order", clip(path))
 }
 
-func (rc *receiver) mkdir(dir int, path, name string) error {
+// enter makes a directory and goes into it.
+func (rc *receiver) enter(dir int, path, name string) error {
 	if len(rc.dirs) > MaxDepth {
 		return fmt.Errorf("more than %d directories deep", MaxDepth)
 	}
-	if err := retry(func() error { return unix.Mkdirat(dir, name, dirMode) }); err != nil {
-		return err
+	fd, err := rc.mkdir(dir, name)
+	if err == nil {
+		rc.dirs = append(rc.dirs, openDir{path, fd})
 	}
-	fd, err := openAt(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return err
-	}
-	rc.dirs = append(rc.dirs, openDir{path, fd})
-	return rc.own(fd, dirMode)
-}
-
-// own sets owner and mode, whatever the process's umask is.
-func (rc *receiver) own(fd int, mode uint32) error {
-	if rc.o.UID >= 0 {
-		if err := unix.Fchown(fd, rc.o.UID, rc.o.UID); err != nil {
-			return err
-		}
-	}
-	return unix.Fchmod(fd, mode)
+	return err
 }
 
 func (rc *receiver) file(dir int, path, name string) error {
@@ -258,7 +194,7 @@ func (rc *receiver) file(dir int, path, name string) error {
 			return err
 		}
 	}
-	st, err := rc.create(dir, name, mode, func(fd int) error {
+	st, err := rc.makeFile(dir, name, mode, func(fd int) error {
 		return rc.d.pieces(size, func(b []byte) error {
 			rc.done.Bytes += int64(len(b))
 			return writeAll(fd, b)
@@ -268,42 +204,6 @@ func (rc *receiver) file(dir int, path, name string) error {
 		rc.index[len(rc.index)-1].stat = st
 	}
 	return err
-}
-
-// create makes a new file, fills it, and says what it is once nothing about it
-// changes any more.
-func (rc *receiver) create(dir int, name string, mode uint32, fill func(fd int) error) (st unix.Stat_t, err error) {
-	fd, err := openAt(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return st, err
-	}
-	defer func() {
-		if cerr := unix.Close(fd); err == nil {
-			err = cerr
-		}
-	}()
-	if err := fill(fd); err != nil {
-		return st, err
-	}
-	if err := rc.own(fd, mode); err != nil {
-		return st, err
-	}
-	if err := unix.Futimes(fd, []unix.Timeval{{Sec: treeMTime}, {Sec: treeMTime}}); err != nil {
-		return st, err
-	}
-	return st, unix.Fstat(fd, &st)
-}
-
-func (rc *receiver) writeFile(dir int, name string, mode uint32, contents []byte) error {
-	fd, err := openAt(dir, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	if err := writeAll(fd, contents); err != nil {
-		return err
-	}
-	return rc.own(fd, mode)
 }
 
 func (rc *receiver) link(dir int, path, name string) error {
@@ -317,19 +217,9 @@ func (rc *receiver) link(dir int, path, name string) error {
 	if err := rc.note(path, modeLink, unix.Stat_t{}); err != nil {
 		return err
 	}
-	if err := unix.Symlinkat(target, dir, name); err != nil {
-		return err
-	}
-	if rc.o.UID >= 0 {
-		if err := unix.Fchownat(dir, name, rc.o.UID, rc.o.UID, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			return err
-		}
-	}
-	fixed := []unix.Timespec{{Sec: treeMTime}, {Sec: treeMTime}}
-	if err := unix.UtimesNanoAt(dir, name, fixed, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return err
-	}
-	return unix.Fstatat(dir, name, &rc.index[len(rc.index)-1].stat, unix.AT_SYMLINK_NOFOLLOW)
+	st, err := rc.makeLink(dir, name, target)
+	rc.index[len(rc.index)-1].stat = st
+	return err
 }
 
 // note reads an object id and remembers it for the index.

@@ -1,11 +1,10 @@
 package workspace
 
 import (
+	"bytes"
 	"context"
-	"encoding/hex"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 )
 
@@ -32,18 +31,6 @@ func (t *Tree) Send(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// Entries is how many files and directories the tree makes with its .git: what
-// [ReceiveOptions] and the workspace's inodes must have room for.
-func (t *Tree) Entries() int64 {
-	s := &treeSender{t: t, e: newEncoder(io.Discard, treeMagic)}
-	for _, e := range t.delivered {
-		s.enter(e.path)
-		s.done.Entries++
-	}
-	const synthetic = 5 + 6 // directories and files of send.git; see git
-	return s.done.Entries + synthetic
-}
-
 type treeSender struct {
 	t    *Tree
 	e    *encoder
@@ -59,72 +46,63 @@ func (s *treeSender) record(kind byte, path string) {
 
 // enter announces the directories of path that are new after the last one.
 func (s *treeSender) enter(path string) {
+	s.dir = newDirs(s.dir, path, func(dir string) { s.record(recDir, dir) })
+}
+
+// newDirs hands on the directories above path that are not above or at the
+// directory last, parents first, and returns path's own.
+func newDirs(last, path string, f func(dir string)) string {
 	dir := ""
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {
 		dir = path[:i]
 	}
-	if dir == s.dir {
-		return
+	if dir == last {
+		return dir
 	}
-	for i := 0; i <= len(dir); i++ {
-		if (i == len(dir) || dir[i] == '/') && i > 0 && !within(s.dir, dir[:i]) {
-			s.record(recDir, dir[:i])
+	for i := 1; i <= len(dir); i++ {
+		if (i == len(dir) || dir[i] == '/') && !within(last, dir[:i]) {
+			f(dir[:i])
 		}
 	}
-	s.dir = dir
+	return dir
 }
 
 // files sends the delivered leaves in git's order, in which what lies in one
 // directory comes together.
 func (s *treeSender) files(ctx context.Context) error {
-	var oids []string
-	var blobs []int
-	for i, e := range s.t.delivered {
-		if e.mode != modeGitlink {
-			oids = append(oids, e.oid)
-			blobs = append(blobs, i)
+	modules := s.t.submodules()
+	err := s.t.store.contents(ctx, s.t.blobs(), func(e treeEntry, r io.Reader) error {
+		for len(modules) > 0 && modules[0].path < e.path {
+			s.module(modules[0])
+			modules = modules[1:]
 		}
-	}
-	next := 0
-	modules := func(until int) {
-		for ; next < until; next++ {
-			e := s.t.delivered[next]
-			s.enter(e.path)
-			s.record(recModule, e.path)
-			s.oid(e.oid)
-		}
-	}
-	err := s.t.store.start.blobs(ctx, oids, func(i int, size int64, r io.Reader) error {
-		modules(blobs[i])
-		next = blobs[i] + 1
-		return s.blob(s.t.delivered[blobs[i]], size, r)
+		return s.blob(e, r)
 	})
 	if err == nil {
-		modules(len(s.t.delivered))
+		for _, e := range modules {
+			s.module(e)
+		}
 	}
 	return err
 }
 
-func (s *treeSender) oid(id string) {
-	b, err := hex.DecodeString(id)
-	if err != nil {
-		panic("unreachable: an object id of ours is not hexadecimal")
-	}
-	s.e.w.Write(b)
+func (s *treeSender) module(e treeEntry) {
+	s.enter(e.path)
+	s.record(recModule, e.path)
+	s.oid(e.oid)
 }
 
-func (s *treeSender) blob(e treeEntry, size int64, r io.Reader) error {
+func (s *treeSender) oid(id string) { s.e.w.Write(rawOID(id)) }
+
+func (s *treeSender) blob(e treeEntry, r io.Reader) error {
 	s.enter(e.path)
 	if e.mode == modeLink {
-		target, err := readAll(r, size)
+		target, err := readTarget(e, r)
 		if err != nil {
 			return err
 		}
-		if strings.IndexByte(string(target), 0) >= 0 {
-			return fmt.Errorf("the commit holds the link %q, whose target has a NUL", clip(e.path))
-		}
 		s.record(recLink, e.path)
-		s.e.string(string(target))
+		s.e.string(target)
 		s.oid(e.oid)
 		return nil
 	}
@@ -134,9 +112,9 @@ func (s *treeSender) blob(e treeEntry, size int64, r io.Reader) error {
 	}
 	s.record(recFile, e.path)
 	s.e.uint(flags)
-	s.e.uint(uint64(size))
+	s.e.uint(uint64(e.size))
 	s.oid(e.oid)
-	return s.contents(size, r)
+	return s.contents(e.size, r)
 }
 
 func (s *treeSender) contents(size int64, r io.Reader) error {
@@ -148,47 +126,36 @@ func (s *treeSender) contents(size int64, r io.Reader) error {
 	return err
 }
 
-// git sends the synthetic .git. The index comes last and is made by the
-// receiver, who alone knows what the kernel says of the files.
+// git sends the synthetic .git.
 func (s *treeSender) git() error {
-	s.record(recDir, ".git")
-	s.record(recDir, ".git/objects")
-	s.record(recDir, ".git/objects/pack")
-	for _, suffix := range []string{".pack", ".idx"} {
-		if err := s.file(".git/objects/pack/pack-"+s.t.commit+suffix, s.t.pack+suffix); err != nil {
+	for _, n := range s.t.dotGit() {
+		if n.dir {
+			s.record(recDir, n.path)
+		} else if err := s.gitFile(n); err != nil {
 			return err
 		}
 	}
-	s.record(recDir, ".git/refs")
-	s.record(recDir, ".git/refs/heads")
-	s.text(".git/refs/heads/main", s.t.commit+"\n")
-	s.text(".git/HEAD", "ref: refs/heads/main\n")
-	s.text(".git/config", bareConfig(s.t.store.oidLen, false,
-		"[user]\n\tname = Countersign sandbox\n\temail = sandbox@countersign.invalid\n[gc]\n\tauto = 0\n"))
-	s.record(recIndex, ".git/index")
+	s.record(recIndex, gitIndex)
 	return nil
 }
 
-func (s *treeSender) text(path, text string) {
-	s.record(recFile, path)
+func (s *treeSender) gitFile(n gitNode) error {
+	from, size, err := n.open()
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	s.record(recFile, n.path)
 	s.e.uint(0)
-	s.e.uint(uint64(len(text)))
-	s.e.w.WriteString(text)
-	s.done.Bytes += int64(len(text))
+	s.e.uint(uint64(size))
+	return s.contents(size, from)
 }
 
-func (s *treeSender) file(path, from string) error {
-	f, err := os.Open(from)
-	if err != nil {
-		return err
+// readTarget reads where a link of the start tree points.
+func readTarget(e treeEntry, r io.Reader) (string, error) {
+	target, err := readAll(r, e.size)
+	if err == nil && bytes.IndexByte(target, 0) >= 0 {
+		err = fmt.Errorf("the commit holds the link %q, whose target has a NUL", clip(e.path))
 	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	s.record(recFile, path)
-	s.e.uint(0)
-	s.e.uint(uint64(st.Size()))
-	return s.contents(st.Size(), f)
+	return string(target), err
 }

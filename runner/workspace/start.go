@@ -201,6 +201,16 @@ func (t *Tree) deliver(ctx context.Context) (err error) {
 	return err
 }
 
+// blobs are the delivered leaves that have contents, submodules those that have
+// none.
+func (t *Tree) blobs() []treeEntry {
+	return slices.DeleteFunc(slices.Clone(t.delivered), func(e treeEntry) bool { return e.mode == modeGitlink })
+}
+
+func (t *Tree) submodules() []treeEntry {
+	return slices.DeleteFunc(slices.Clone(t.delivered), func(e treeEntry) bool { return e.mode != modeGitlink })
+}
+
 // countLFS counts the pointers of git-lfs. It looks for them only where a
 // .gitattributes mentions the filter, since without one they are just text.
 // https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md

@@ -43,6 +43,16 @@ func writeAll(fd int, b []byte) error {
 	return nil
 }
 
+// fdWriter writes to a descriptor with writeAll.
+type fdWriter int
+
+func (fd fdWriter) Write(b []byte) (int, error) {
+	if err := writeAll(int(fd), b); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
 // readNames reads the names of a directory, at most limit+1 of them.
 func readNames(fd int, limit int64) ([]string, error) {
 	var names []string

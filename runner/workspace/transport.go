@@ -28,13 +28,7 @@ type Direct struct {
 }
 
 // Load implements [Transport].
-func (d Direct) Load(ctx context.Context, t *Tree) (Stats, error) {
-	pr, pw := io.Pipe()
-	go func() { pw.CloseWithError(t.Send(ctx, pw)) }()
-	st, err := Receive(ctx, pr, d.Root, t.ReceiveOptions(d.UID))
-	pr.CloseWithError(err)
-	return st, err
-}
+func (d Direct) Load(ctx context.Context, t *Tree) (Stats, error) { return t.place(ctx, d.Root, d.UID) }
 
 // List implements [Transport].
 func (d Direct) List(ctx context.Context, b Bounds) (*Listing, error) {
@@ -49,11 +43,6 @@ func (d Direct) Fetch(ctx context.Context, paths []string, b Bounds) (io.ReadClo
 		pw.CloseWithError(err)
 	}()
 	return pr, nil
-}
-
-// ReceiveOptions are bounds that the tree just fits.
-func (t *Tree) ReceiveOptions(uid int) ReceiveOptions {
-	return ReceiveOptions{UID: uid, Entries: t.Entries(), Bytes: t.Stats.Bytes + t.Stats.GitBytes + 4096}
 }
 
 // Captured is what came of a workspace.

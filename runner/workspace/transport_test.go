@@ -66,7 +66,11 @@ type streamed struct {
 }
 
 func (s streamed) Load(ctx context.Context, t *workspace.Tree) (workspace.Stats, error) {
-	return workspace.Direct{Root: s.root, UID: s.uid}.Load(ctx, t)
+	pr, pw := io.Pipe()
+	go func() { pw.CloseWithError(t.Send(ctx, pw)) }()
+	st, err := workspace.Receive(ctx, pr, s.root, workspace.ReceiveOptions{UID: s.uid, Entries: 1000, Bytes: 64 << 20})
+	pr.CloseWithError(err)
+	return st, err
 }
 
 func (s streamed) List(ctx context.Context, b workspace.Bounds) (*workspace.Listing, error) {

@@ -112,14 +112,15 @@ func (d *decoder) path() (string, error) {
 // pieces hands n bytes on in pieces that are valid during the call.
 func (d *decoder) pieces(n int64, f func([]byte) error) error {
 	for n > 0 {
-		b := d.buf[:min(n, int64(len(d.buf)))]
-		if _, err := io.ReadFull(d.r, b); err != nil {
+		b, err := d.r.Peek(int(min(n, wireBuffer)))
+		if err != nil {
 			return early(err)
 		}
 		if err := f(b); err != nil {
 			return err
 		}
 		n -= int64(len(b))
+		d.r.Discard(len(b))
 	}
 	return nil
 }

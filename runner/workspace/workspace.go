@@ -10,6 +10,9 @@
 //     read by our own walker; git works only in bare repositories that this
 //     package made, and, for object look-ups, on the user's repository with
 //     nothing of its configuration able to start a program or a connection.
+//   - What is delivered is the commit's own contents. A file of the user's
+//     checkout may stand for an object, which saves unpacking it, but only when
+//     the bytes that were read have that object's id.
 //   - No link is followed, in or out. Every directory is opened relative to its
 //     parent, and no mount is crossed.
 //   - Every stream is read as if its sender were hostile, and every direction
