@@ -26,9 +26,10 @@ func Admit(c contract.Contract) []string {
 			no = append(no, fmt.Sprintf(format, args...))
 		}
 	}
-	add(c.Network.Mode != contract.NetworkNone || len(c.Network.Allow) > 0,
-		"network: egress is not built yet, so only mode %q can run", contract.NetworkNone)
-	add(len(c.SecretRefs) > 0, "secrets: delivery of secrets is not built yet")
+	for _, n := range c.Network.Allow {
+		add(n.API != "", "network rule %s:%d: api %q: requests of a model's API are not read yet", n.Host, n.Port, n.API)
+		add(n.Grant != nil && n.Grant.Uses > 0, "network rule %s:%d: a grant for a number of uses is not built yet", n.Host, n.Port)
+	}
 	add(c.Runtime != "" && c.Runtime != RuntimeCommand, "runtime %q: agents are not built yet, only commands", c.Runtime)
 	add(c.PromptDigest != "", "prompt: agents are not built yet, only commands")
 	add(len(c.Argv) == 0, "argv: there is no command to run")

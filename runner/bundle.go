@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign-dev/countersign/policy/contract"
@@ -46,6 +47,7 @@ type Bundle struct {
 	err    error
 	eager  bool       // each record and file goes to stable storage at once
 	wait   []*os.File // written, to be synced and closed by Secure
+	dirty  atomic.Bool
 }
 
 // CreateBundle makes the directory dir, which must not exist, and opens the
@@ -104,6 +106,34 @@ func (b *Bundle) Secure(eager bool) {
 func (b *Bundle) Record(typ string, data any) {
 	_, err := b.ledger.Append(typ, data)
 	b.keep(err)
+}
+
+// RecordSoon appends to the ledger without a wait for stable storage; whatever
+// is recorded until then is there a [flushTime] later, while KeepFlushed runs.
+func (b *Bundle) RecordSoon(typ string, data any) {
+	_, err := b.ledger.AppendUnsynced(typ, data)
+	b.keep(err)
+	b.dirty.Store(true)
+}
+
+// flushTime is how much of what the proxy did a machine that loses its power may
+// keep to itself.
+const flushTime = 200 * time.Millisecond
+
+// KeepFlushed brings what RecordSoon wrote to stable storage until done closes.
+func (b *Bundle) KeepFlushed(done <-chan struct{}) {
+	tick := time.NewTicker(flushTime)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+			if b.dirty.Swap(false) {
+				b.keep(b.file.Sync())
+			}
+		}
+	}
 }
 
 // Write makes one file of the bundle.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/countersign-dev/countersign/policy/contract"
 	"github.com/countersign-dev/countersign/policy/ledger"
+	"github.com/countersign-dev/countersign/runner/egress"
 	"github.com/countersign-dev/countersign/runner/shim/protocol"
 )
 
@@ -19,8 +20,8 @@ const (
 // Names and addresses that the canaries try. CanaryName is answered by the
 // proxy when there is one; UnlistedName is in no contract (RFC 2606).
 const (
-	CanaryName   = "canary.internal"
-	UnlistedName = "unlisted.invalid"
+	CanaryName   = egress.CanaryHost
+	UnlistedName = egress.UnlistedHost
 )
 
 // metadataAddresses are where clouds answer with credentials.
@@ -56,6 +57,9 @@ func Probe(stage string, c contract.Contract, spec Spec) protocol.Probe {
 		} else {
 			p.Writable = append(p.Writable, m.Target)
 		}
+	}
+	if c.Network.Mode != contract.NetworkNone {
+		p.HTTP = p.Names
 	}
 	p.Mounts = append(p.Mounts, ShmDir, "/")
 	p.Writable = append(p.Writable, ShmDir)
@@ -136,7 +140,7 @@ func (j *judge) refused(kind, target string) {
 
 func (j *judge) attempts() {
 	for _, n := range j.asked.Names {
-		j.refused("resolve", n)
+		j.name(n)
 	}
 	for _, a := range j.asked.Addresses {
 		j.refused("dial", a)
@@ -246,6 +250,20 @@ func (j *judge) limit(name string, want int64) {
 		return
 	}
 	j.same("limit "+name, fmt.Sprint(want), fmt.Sprint(got))
+}
+
+// name judges one of the canaries' names. Without a way out no name is answered.
+// With one every name is, and the proxy behind it tells the canary, which it
+// answers itself, from what no contract names.
+func (j *judge) name(n string) {
+	switch {
+	case !slices.Contains(j.asked.HTTP, n):
+		j.refused("resolve", n)
+	case n == CanaryName:
+		j.same("http "+n, resultOK, j.result("http", n))
+	default:
+		j.same("http "+n, "status 403", j.result("http", n))
+	}
 }
 
 func (j *judge) network() {

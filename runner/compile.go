@@ -193,7 +193,7 @@ func under(path, root string) bool {
 
 func mounts(shape Shape, place Placement) []Mount {
 	l := shape.Limits
-	return []Mount{
+	all := []Mount{
 		{Kind: MountBind, Source: place.ShimDir, Target: protocol.ShimDir, ReadOnly: true, Exec: true},
 		{Kind: MountBind, Source: place.SocketDir, Target: protocol.SocketDir, ReadOnly: true},
 		{
@@ -203,7 +203,14 @@ func mounts(shape Shape, place Placement) []Mount {
 		{Kind: MountTmpfs, Target: HomeDir, Bytes: l.HomeMB * mib, Inodes: inodes(l.HomeMB), Mode: "0700", Exec: true, Owned: true},
 		{Kind: MountTmpfs, Target: TmpDir, Bytes: l.TmpMB * mib, Inodes: inodes(l.TmpMB), Mode: "1777", Exec: true, Owned: true},
 	}
+	if shape.SecretFiles {
+		all = append(all, Mount{Kind: MountTmpfs, Target: protocol.SecretDir, Bytes: secretBytes, Inodes: inodes(1), Mode: "0700", Owned: true})
+	}
+	return all
 }
+
+// secretBytes bounds all secret files of a run; one has at most 64 KiB.
+const secretBytes = 4 * mib
 
 func containerName(sandbox string) string {
 	return "countersign-" + strings.ReplaceAll(sandbox, "_", "-")

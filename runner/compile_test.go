@@ -161,9 +161,12 @@ func TestAdmit(t *testing.T) {
 		{"", func(c *contract.Contract) {
 			c.Outputs.Kind, c.Outputs.Push = contract.OutputPullRequest, contract.PushApproved
 		}},
-		{"egress is not built yet", func(c *contract.Contract) { c.Network.Mode = contract.NetworkAllowlist }},
-		{"egress is not built yet", func(c *contract.Contract) { c.Network.Allow = []contract.NetRule{{Host: "example.com", Port: 443}} }},
-		{"secrets", func(c *contract.Contract) { c.SecretRefs = []contract.SecretRef{{Name: "k"}} }},
+		{"api", func(c *contract.Contract) {
+			c.Network.Allow = []contract.NetRule{{Host: "m.internal", Port: 80, API: "anthropic-messages"}}
+		}},
+		{"number of uses", func(c *contract.Contract) {
+			c.Network.Allow = []contract.NetRule{{Host: "example.com", Port: 443, Grant: &contract.Grant{Uses: 1}}}
+		}},
 		{`runtime "claude-code"`, func(c *contract.Contract) { c.Runtime = "claude-code" }},
 		{"prompt", func(c *contract.Contract) { c.PromptDigest = digestOf("1") }},
 		{"argv", func(c *contract.Contract) { c.Argv = nil }},

@@ -23,6 +23,12 @@ type Order struct {
 	// Transport is "" (direct where this process can reach the volume, else
 	// streamed), "direct" or "streamed".
 	Transport string `json:"transport"`
+	// Resolver is the name server (ADDRESS or ADDRESS:PORT) that the proxy asks,
+	// "" for the machine's own way of finding names.
+	Resolver string `json:"resolver"`
+	// Secrets are the values of the contract's secret_refs, by name. An order is
+	// written to the supervising process's standard input and nowhere else.
+	Secrets map[string]string `json:"secrets"`
 }
 
 // Values of Order.Transport.

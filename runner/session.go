@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,19 +22,11 @@ type door struct {
 	listener *net.UnixListener
 }
 
-// openDoor listens at path. Any uid may connect to the socket itself: the only
-// way to it is the run's private directory, or the mount in the sandbox.
+// openDoor listens at path.
 func openDoor(path string) (*door, error) {
-	if len(path) > 107 { // sun_path, unix(7)
-		return nil, &Unavailable{What: fmt.Sprintf("the state directory's path is too long for a socket: %s", path), Hint: "set COUNTERSIGN_STATE_DIR to a shorter one"}
-	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	l, err := listenUnix(path)
 	if err != nil {
-		return nil, fmt.Errorf("listening for the sandbox: %v", err)
-	}
-	if err := os.Chmod(path, 0o666); err != nil {
-		l.Close()
-		return nil, fmt.Errorf("listening for the sandbox: %v", err)
+		return nil, err
 	}
 	return &door{path: path, listener: l}, nil
 }

@@ -18,6 +18,8 @@ type Shape struct {
 	// Masked are the denied paths that an image could hold, sorted.
 	Masked []string        `json:"masked"`
 	Limits contract.Limits `json:"limits"`
+	// SecretFiles says that there is a place for them.
+	SecretFiles bool `json:"secret_files"`
 }
 
 // ShapeOf is pure.
@@ -27,6 +29,7 @@ func ShapeOf(c contract.Contract) Shape {
 		s.ReadOnly = s.ReadOnly && r.Path != WorkspaceDir
 	}
 	slices.Sort(s.Masked)
+	s.SecretFiles = slices.ContainsFunc(c.SecretRefs, func(r contract.SecretRef) bool { return r.Deliver == contract.DeliverFile })
 	// What only a running workload is held to is not in the container; the wall
 	// clock is in its label.
 	s.Limits.LogMB, s.Limits.WaitSec, s.Limits.CostUSD, s.Limits.Grant = 0, 0, 0, nil

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign-dev/countersign/policy/contract"
@@ -52,7 +53,7 @@ const (
 // FailPoints lists the names at which a supervisor can be made to die, in the
 // order in which a run passes them.
 func FailPoints() []string {
-	return []string{"bundle", "claim", "source", "engine", "shim", "create", "start", "greet", "load", "probe", "work", "exited", "capture", "remove", "finish"}
+	return []string{"bundle", "claim", "source", "engine", "shim", "create", "start", "greet", "load", "network", "probe", "work", "exited", "capture", "remove", "finish"}
 }
 
 // Supervise performs the run that order describes and returns when nothing of
@@ -114,10 +115,14 @@ type run struct {
 	store     *workspace.Store
 	tree      *workspace.Tree
 	job       protocol.Job
-	over      chan struct{} // closes when the run has been performed
-	cut       int64         // bytes of output beyond the bound
-	logged    int64         // bytes of output.log
-	started   bool          // the workload was
+	over      chan struct{}             // closes when the run has been performed
+	log       atomic.Pointer[outputLog] // while there is one
+	cut       int64                     // bytes of output beyond the bound
+	logged    int64                     // bytes of output.log
+	started   bool                      // the workload was
+
+	network *network // nil without a way out, and once it is closed
+	totals  contract.EgressTotals
 
 	mu   sync.Mutex // guards seen.Stop, which timers write
 	seen Observed
@@ -144,6 +149,7 @@ func stages() []stage {
 		{"start", startTime, (*run).start},
 		{"greet", startTime, (*run).greet},
 		{"load", loadTime, (*run).load},
+		{"network", startTime, (*run).openNetwork},
 		{"probe", probeTime, (*run).probeBefore},
 		{"work", 0, (*run).work},
 	}
@@ -155,6 +161,7 @@ func warmStages() []stage {
 		{"adopt", startTime, (*run).adopt},
 		{"source", loadTime, (*run).readSource},
 		{"load", loadTime, (*run).load},
+		{"network", startTime, (*run).openNetwork},
 		{"probe", probeTime, (*run).probeBefore},
 		{"work", 0, (*run).work},
 	}
@@ -270,15 +277,21 @@ func (r *run) setStop(reason string) bool {
 }
 
 func (r *run) claimPlace(ctx context.Context) error {
-	if err := r.inTime(); err != nil {
+	if err := r.ready(); err != nil {
 		return err
 	}
 	return r.takeDirectory(ctx)
 }
 
-func (r *run) inTime() error {
+// ready refuses a run whose time has passed, or that lacks a secret.
+func (r *run) ready() error {
 	if after, err := time.Parse(time.RFC3339, r.c.NotAfter); err != nil || r.s.Now().After(after) {
 		return &Unavailable{What: fmt.Sprintf("the contract could be started until %s", r.c.NotAfter), Hint: "derive it anew"}
+	}
+	for _, ref := range r.c.SecretRefs {
+		if r.order.Secrets[ref.Name] == "" {
+			return &Unavailable{What: fmt.Sprintf("the secret %s (%s) was not handed over", ref.Name, ref.Ref), Hint: "see that its source has it"}
+		}
 	}
 	return nil
 }
@@ -337,8 +350,19 @@ func (f EngineFacts) record() ledger.Engine {
 }
 
 func (r *run) placeShim(ctx context.Context) error {
-	r.job = job(r.c)
+	r.job = r.makeJob()
 	return r.compile(ctx)
+}
+
+// makeJob adds to the contract's job what is in no contract: secrets.
+func (r *run) makeJob() protocol.Job {
+	j := job(r.c)
+	for _, ref := range r.c.SecretRefs {
+		if ref.Deliver == contract.DeliverFile {
+			j.Secrets = append(j.Secrets, protocol.SecretFile{Name: ref.Name, Data: []byte(r.order.Secrets[ref.Name])})
+		}
+	}
+	return j
 }
 
 func (r *run) create(ctx context.Context) error {
@@ -377,10 +401,10 @@ func (r *run) greet(ctx context.Context) error { return r.instance.greet(ctx) }
 
 // adopt makes a sandbox that waited this run's own.
 func (r *run) adopt(context.Context) error {
-	if err := r.inTime(); err != nil {
+	if err := r.ready(); err != nil {
 		return err
 	}
-	r.job = job(r.c)
+	r.job = r.makeJob()
 	r.bundle.Record("engine.preflight", r.engine.record())
 	taken := map[string]any{"sandbox": r.name, "made": contract.FormatTime(r.warm.made)}
 	if err := r.recordSpec(ledger.TypeTaken, taken); err != nil {

@@ -177,11 +177,10 @@ func TestSuperviseWithoutASandbox(t *testing.T) {
 		reason string
 		calls  string
 	}{
-		{"allow list", supervised{change: func(c *contract.Contract) {
-			c.Network = contract.Network{Mode: contract.NetworkAllowlist, Allow: []contract.NetRule{{
-				Host: "files.example.com", Port: 443, Mode: contract.RuleOpaque, UploadBytes: 1, Coverage: contract.CoverageTunnel,
-			}}}
-		}}, contract.StateRefused, "refused: ", ""},
+		{"a tool", supervised{change: func(c *contract.Contract) { c.Tools = []contract.Tool{{Name: "shell"}} }}, contract.StateRefused, "refused: ", ""},
+		{"a secret that was not handed over", supervised{change: func(c *contract.Contract) {
+			c.SecretRefs = []contract.SecretRef{{Name: "key", Ref: "env://KEY", Deliver: contract.DeliverFile}}
+		}}, contract.StateFailClosed, "unavailable: the secret key (env://KEY) was not handed over", ""},
 		{"contract too old", supervised{now: place().Now.Add(2 * time.Hour)}, contract.StateFailClosed, "unavailable: ", ""},
 		{"no engine", supervised{engine: &fakeEngine{preflight: missing}}, contract.StateFailClosed, "unavailable: no engine here", "reap preflight"},
 		{"no image", supervised{engine: &fakeEngine{image: broken}}, contract.StateFailClosed, "unavailable: image ", "reap preflight image"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/policy/contract"
@@ -28,10 +29,10 @@ func (r *run) work(ctx context.Context) error {
 		return err
 	}
 	r.started = true
+	r.log.Store(log)
 	ctx, release := r.guard(ctx)
 	exited, err := r.session.work(ctx, r.job, func() {}, log.write)
 	release()
-	log.close(r)
 	if err != nil {
 		r.session.close()
 		if r.stop() != "" {
@@ -128,6 +129,8 @@ func (r *run) whyBroken(err error) error {
 // outputLog is output.log while a workload runs: both streams as they came,
 // redacted, bounded. The live copy is redacted too, and not bounded.
 type outputLog struct {
+	mu      sync.Mutex // the proxy writes too
+	ended   bool
 	file    io.WriteCloser
 	bounded *redact.Bounded
 	masks   [3]*redact.Redactor
@@ -138,7 +141,7 @@ func (r *run) openOutput() (*outputLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	matcher, err := redact.Compile()
+	matcher, err := redact.Compile(r.secrets()...)
 	if err != nil {
 		return nil, err
 	}
@@ -150,12 +153,28 @@ func (r *run) openOutput() (*outputLog, error) {
 	return l, nil
 }
 
+// secrets are the values that no output may show.
+func (r *run) secrets() []redact.Named {
+	var all []redact.Named
+	for _, ref := range r.c.SecretRefs {
+		all = append(all, redact.Named{Name: ref.Name, Secret: redact.NewSecret([]byte(r.order.Secrets[ref.Name]))})
+	}
+	return all
+}
+
 // write takes a piece of one stream. Errors of the file stay in the bundle.
 func (l *outputLog) write(fd int, p []byte) {
-	l.masks[fd].Write(p)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.ended {
+		l.masks[fd].Write(p)
+	}
 }
 
 func (l *outputLog) close(r *run) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
 	err := errors.Join(l.masks[1].Close(), l.masks[2].Close(), l.bounded.Close(), l.file.Close())
 	if err != nil {
 		r.bundle.keep(err)
@@ -191,6 +210,12 @@ func (r *run) settle(ctx context.Context) {
 		if err := r.step(ctx, stage{"probe", probeTime, func(r *run, ctx context.Context) error { return r.canaries(ctx, StageAfter) }}); err != nil {
 			r.fail("work", err)
 		}
+	}
+	if err := r.closeNetwork(); err != nil {
+		r.fail("work", err)
+	}
+	if log := r.log.Load(); log != nil {
+		log.close(r)
 	}
 	var got *workspace.Captured
 	err := r.step(ctx, stage{"capture", captureTime, func(r *run, ctx context.Context) (err error) {
@@ -306,6 +331,9 @@ func brief(omissions []workspace.Omission) []workspace.Omission {
 func (r *run) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, endTime)
 	defer cancel()
+	if err := r.closeNetwork(); err != nil {
+		r.fail("remove", err)
+	}
 	if err := r.instance.remove(ctx); err != nil {
 		// The reaper of the next run will try again.
 		r.s.Log.Error("removing the run", "error", err)
@@ -325,7 +353,7 @@ func (r *run) conclude() Report {
 	out.RunID, out.ContractDigest, out.Evidence = r.c.RunID, r.sealed.Digest(), r.order.Evidence
 	out.DurationMS = r.s.Now().Sub(r.begun).Milliseconds()
 	out.Promotions = []contract.PromotionRef{}
-	out.Patch = r.patch
+	out.Patch, out.Egress = r.patch, r.totals
 	exit := exitOf(out)
 	r.bundle.Record(ledger.TypeConcluded, exit)
 	statement, err := r.bundle.Finish(r.predicate(exit))
@@ -349,6 +377,7 @@ func (r *run) predicate(exit ledger.Exit) ledger.Predicate {
 		Canaries: r.seen.Canaries, Exit: exit, Builder: r.order.Builder,
 		Patch:  ledger.Patch{Files: r.patch.Files, Bytes: r.patch.Bytes, Ignored: r.ignored},
 		Output: ledger.Output{Bytes: r.logged, Dropped: r.cut},
+		Egress: r.totals,
 	}
 	if r.spec.Schema == "" {
 		return p

@@ -26,7 +26,7 @@ func main() { os.Exit(run()) }
 
 func run() int {
 	pairs := flag.Int("pairs", 15, "`N` pairs of short runs; long ones have a third of it")
-	only := flag.String("only", "", "the one `PART` to measure: pure, start, run, tree or runsc")
+	only := flag.String("only", "", "the one `PART` to measure: pure, start, run, warm, tree or runsc")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -42,7 +42,7 @@ func run() int {
 		name string
 		do   func(*bench) error
 	}{
-		{"pure", (*bench).pure}, {"start", (*bench).start}, {"run", (*bench).runs}, {"tree", (*bench).trees}, {"runsc", (*bench).runsc},
+		{"pure", (*bench).pure}, {"start", (*bench).start}, {"run", (*bench).runs}, {"warm", (*bench).warm}, {"tree", (*bench).trees}, {"runsc", (*bench).runsc},
 	} {
 		if *only != "" && *only != part.name {
 			continue

@@ -36,6 +36,7 @@ var rooms = map[string]room{
 	"policy/evidence": {inside: []string{"policy", "policy/contract", "policy/plan", "policy/ledger"}},
 
 	"runner/redact":    {},
+	"runner/egress":    {inside: []string{"policy/contract", "runner/redact"}, outside: []string{"golang.org/x/net"}},
 	"runner/workspace": {inside: []string{"policy/contract"}, outside: []string{"golang.org/x/sys/unix"}},
 	// The one test suite that both ways into a workspace pass.
 	"runner/workspace/workspacetest": {inside: []string{"runner/workspace"}},

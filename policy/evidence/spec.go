@@ -51,6 +51,8 @@ const (
 	homeDir      = "/home/agent"
 	tmpDir       = "/tmp"
 	shmDir       = "/dev/shm"
+	secretDir    = "/run/secret" // only with secrets as files
+	secretMB     = 4
 	labelSandbox = "countersign.sandbox"
 	mib          = 1 << 20
 )
@@ -156,6 +158,11 @@ func roots(s spec, c contract.Contract) error {
 	writable := map[string]bool{}
 	for _, r := range c.WritableRoots {
 		writable[r.Path] = true
+	}
+	for _, s := range c.SecretRefs {
+		if s.Deliver == contract.DeliverFile {
+			sizes[secretDir], writable[secretDir] = secretMB, true
+		}
 	}
 	var wrong []string
 	seen := map[string]bool{shmDir: true} // by the limit of shared memory

@@ -55,6 +55,16 @@ func NewWriter(config Config) (*Writer, error) {
 // A record that is too large or malformed is refused and the ledger goes on. A
 // failed write or sync is final: every later Append returns the same error.
 func (w *Writer) Append(typ string, data any) (Record, error) {
+	return w.append(typ, data, true)
+}
+
+// AppendUnsynced is Append without the wait for stable storage, for records of
+// which there are many at once; the caller brings them there.
+func (w *Writer) AppendUnsynced(typ string, data any) (Record, error) {
+	return w.append(typ, data, false)
+}
+
+func (w *Writer) append(typ string, data any, sync bool) (Record, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.failed != nil {
@@ -64,7 +74,7 @@ func (w *Writer) Append(typ string, data any) (Record, error) {
 	if err != nil {
 		return Record{}, fmt.Errorf("recording %s: %w", contract.Escape(typ), err)
 	}
-	if err := w.write(line); err != nil {
+	if err := w.write(line, sync); err != nil {
 		w.failed = fmt.Errorf("writing ledger: %w", err)
 		return Record{}, w.failed
 	}
@@ -107,12 +117,12 @@ func (w *Writer) next(typ string, data any) (Record, []byte, error) {
 	return record, line, nil
 }
 
-func (w *Writer) write(line []byte) error {
+func (w *Writer) write(line []byte, sync bool) error {
 	n, err := w.config.Out.Write(line)
 	if err == nil && n < len(line) {
 		err = io.ErrShortWrite
 	}
-	if err == nil && w.config.Sync != nil {
+	if err == nil && sync && w.config.Sync != nil {
 		err = w.config.Sync()
 	}
 	return err

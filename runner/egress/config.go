@@ -10,10 +10,13 @@ import (
 	"github.com/countersign-dev/countersign/runner/redact"
 )
 
-// Names that the proxy answers itself; no rule is asked.
+// Names by which the canaries see that the proxy is in force. It answers
+// CanaryHost itself. UnlistedHost can be in no contract (RFC 2606): it is refused
+// like any other name, but neither counted, recorded nor told to a person.
 const (
-	CanaryHost = "canary.internal"
-	CanaryPort = 80
+	CanaryHost   = "canary.internal"
+	CanaryPort   = 80
+	UnlistedHost = "unlisted.invalid"
 )
 
 // Answer is what a name resolved to.
