@@ -18,7 +18,7 @@ const (
 	KindShared       Kind = "shared"       // carrier-grade NAT, RFC 6598
 	KindUniqueLocal  Kind = "unique-local" // RFC 4193
 	KindBenchmarking Kind = "benchmarking" // RFC 2544, RFC 5180; some VPN clients answer with it
-	KindOwn          Kind = "this machine's own"
+	KindOwn          Kind = "this machine"
 )
 
 // Kinds that nothing may dial.
@@ -29,9 +29,9 @@ const (
 	KindMulticast     Kind = "multicast"
 	KindBroadcast     Kind = "broadcast"
 	KindDocumentation Kind = "documentation"
-	KindReserved      Kind = "reserved"        // by a registry, or not allocated
-	KindTransition    Kind = "IPv6 transition" // 6to4, Teredo and the like: a relay decides where bytes go
-	KindZoned         Kind = "zoned"           // RFC 4007: another host on each link
+	KindReserved      Kind = "reserved"   // by a registry, or not allocated
+	KindTransition    Kind = "transition" // 6to4, Teredo and the like: a relay decides where bytes go
+	KindZoned         Kind = "zoned"      // RFC 4007: another host on each link
 	KindInvalid       Kind = "invalid"
 )
 
@@ -153,18 +153,16 @@ type AddressError struct {
 }
 
 func (e *AddressError) Error() string {
-	switch {
-	case e.Kind == KindInvalid:
+	if e.Kind == KindInvalid {
 		return "there is no address"
-	case e.Kind == KindZoned: // a zone is any text
-		return fmt.Sprintf("%s has a zone, which no rule allows", e.Addr.WithZone(""))
 	}
-	what := e.Addr.String()
+	what := string(e.Kind)
 	if e.Inside != e.Addr {
-		what += " (" + e.Inside.String() + ")"
+		what = e.Inside.String() + ", " + what
 	}
+	addr := e.Addr.WithZone("") // a zone is any text
 	if e.Kind.mayDial(true) {
-		return fmt.Sprintf("%s is a %s address, which a rule allows only with private: true", what, e.Kind)
+		return fmt.Sprintf("%s (%s) needs a rule with private: true", addr, what)
 	}
-	return fmt.Sprintf("%s is a %s address, which no rule allows", what, e.Kind)
+	return fmt.Sprintf("%s (%s) is allowed by no rule", addr, what)
 }
