@@ -43,6 +43,7 @@ type run struct {
 	spec      *spec
 	exit      ledger.Exit
 	records   []record
+	wayOut    []record // of the way out, among the usual ones
 	patch     []byte
 	// state changes the predicate last of all; files adds to the bundle.
 	state func(*ledger.Predicate)
@@ -218,7 +219,9 @@ func (r *run) usualRecords(p *ledger.Predicate) []record {
 	}
 	if r.spec != nil {
 		out = append(out,
-			record{ledger.TypeCreating, map[string]any{"spec": p.Spec, "uid": 100000}},
+			record{ledger.TypeCreating, map[string]any{"spec": p.Spec, "uid": 100000}})
+		out = append(out, r.wayOut...)
+		out = append(out,
 			record{"workload.exited", map[string]any{"claimed": map[string]any{"code": 0}}},
 			record{ledger.TypeCaptured, map[string]any{"patch": contract.DigestBytes(r.patch)}},
 			record{ledger.TypeExited, map[string]any{"code": 0}})

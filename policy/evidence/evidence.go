@@ -5,9 +5,9 @@
 // ledger's chain and that its head is the signed one; then it does the work
 // again: it parses policy and ceiling, derives the contract from the recorded
 // task and snapshot, and compares the result with the contract that was sealed,
-// with the container that was ordered under it, and with the outcome. So a
-// bundle that was signed by the right key and claims something that does not
-// follow is found too.
+// with the container that was ordered under it, with every connection and request
+// that went out, and with the outcome. So a bundle that was signed by the right
+// key and claims something that does not follow is found too.
 //
 // What always holds: each check is one [Line], and a bundle is good only if every
 // line is; a changed, added, removed or reordered byte of any file is found; a

@@ -246,7 +246,7 @@ func TestLies(t *testing.T) {
 		{"no canary before", func(r *run) { r.state = func(p *ledger.Predicate) { p.Canaries = p.Canaries[1:] } }, "outcome and canaries"},
 		{"no canary after", func(r *run) { r.state = func(p *ledger.Predicate) { p.Canaries = p.Canaries[:1] } }, "outcome and canaries"},
 		{"a workload without a container", func(r *run) { r.spec = nil; r.state = func(p *ledger.Predicate) { p.Canaries = passed() } }, "outcome and sandbox"},
-		{"bytes that left without a way out", func(r *run) { r.state = func(p *ledger.Predicate) { p.Egress.BytesOut = 1 } }, "outcome and sandbox"},
+		{"bytes that left without a way out", func(r *run) { r.state = func(p *ledger.Predicate) { p.Egress.BytesOut = 1 } }, "egress and statement"},
 		{"a smaller patch", func(r *run) { r.state = func(p *ledger.Predicate) { p.Patch.Bytes = 1 } }, "size of the patch"},
 		{"a smaller output", func(r *run) { r.state = func(p *ledger.Predicate) { p.Output.Bytes = 1 } }, "size of the output"},
 		{"no admission in the ledger", func(r *run) { r.records = []record{{"x", empty()}, {ledger.TypeConcluded, r.exit}} }, "ledger begins"},

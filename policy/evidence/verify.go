@@ -55,6 +55,7 @@ func (v *verifier) run() {
 		v.derivation()
 		v.revisions()
 		v.spec()
+		v.egress()
 	}
 	v.outcome()
 }

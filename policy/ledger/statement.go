@@ -49,12 +49,16 @@ type Predicate struct {
 	Task     string             `json:"task"`
 	Snapshot string             `json:"snapshot"`
 	// Mounts are those of the container, in its order.
-	Mounts     []Mount                 `json:"mounts"`
-	Engine     Engine                  `json:"engine"`
-	Controls   []Control               `json:"controls"`
-	Canaries   []Canary                `json:"canaries"`
-	Egress     contract.EgressTotals   `json:"egress"`
-	Promotions []contract.PromotionRef `json:"promotions"`
+	Mounts   []Mount   `json:"mounts"`
+	Engine   Engine    `json:"engine"`
+	Controls []Control `json:"controls"`
+	Canaries []Canary  `json:"canaries"`
+	// Egress counts what the way out let pass and refused; EgressRules has one
+	// entry for each rule of the contract, in its order, and none when no way
+	// out was opened.
+	Egress      contract.EgressTotals   `json:"egress"`
+	EgressRules []EgressRule            `json:"egress_rules"`
+	Promotions  []contract.PromotionRef `json:"promotions"`
 	// Decisions are the digests of the documents under decisions/.
 	Decisions []string `json:"decisions"`
 	Exit      Exit     `json:"exit"`
@@ -189,6 +193,7 @@ func (p Predicate) withoutNil() Predicate {
 	p.Mounts = some(p.Mounts)
 	p.Controls = some(p.Controls)
 	p.Canaries = some(p.Canaries)
+	p.EgressRules = some(p.EgressRules)
 	p.Promotions = some(p.Promotions)
 	p.Decisions = some(p.Decisions)
 	if p.Files == nil {
