@@ -26,6 +26,9 @@ type Config struct {
 	// Control is the path of the host's socket; by default
 	// protocol.ControlSocket for Init and protocol.HoldSocket for Hold.
 	Control string
+	// Egress is the path of the proxy's socket; by default
+	// protocol.EgressSocket.
+	Egress string
 	// Executable is the shim's own binary, which Init starts again as a probe.
 	// Required for Init.
 	Executable string
@@ -101,6 +104,7 @@ type session struct {
 	fatal  chan error // faults of what runs beside serve
 
 	dir     string                   // the workspace, once loaded
+	network *network                 // once opened
 	job     atomic.Pointer[workload] // while one runs
 	started bool
 	ended   atomic.Bool
@@ -147,6 +151,9 @@ func (s *session) answer(kind protocol.Kind, payload []byte) error {
 			}
 			return got, err
 		})
+	case protocol.KindNetwork:
+		var m protocol.Network
+		return reply(s.conn, kind, payload, &m, protocol.KindNetworked, func() (any, error) { return s.open(m) })
 	case protocol.KindProbe:
 		var m protocol.Probe
 		return reply(s.conn, kind, payload, &m, protocol.KindProbed, func() (any, error) {
@@ -175,12 +182,33 @@ func (s *session) answer(kind protocol.Kind, payload []byte) error {
 	return fmt.Errorf("receiving a message: %s is not for the shim to answer", kind)
 }
 
+// open opens the network and places the run's authority.
+func (s *session) open(m protocol.Network) (got protocol.Networked, err error) {
+	if s.started || s.network != nil {
+		return got, errors.New("a network is opened once, before the job")
+	}
+	if m.CA != "" {
+		got.Trust, err = placeTrust(lookup(s.cfg.Environ, "HOME"), m.CA, systemRoots())
+		if err != nil {
+			return got, err
+		}
+	}
+	path := s.cfg.Egress
+	if path == "" {
+		path = protocol.EgressSocket
+	}
+	s.network, err = openNetwork(m, path)
+	return got, err
+}
+
 func (s *session) running() bool { return s.started && !s.ended.Load() }
 
 // start begins the one workload of this sandbox and lets it go on beside serve.
 func (s *session) start(payload []byte) error {
 	var job protocol.Job
-	if err := protocol.Decode(payload, &job); err != nil {
+	err := protocol.Decode(payload, &job)
+	clear(payload) // secrets may be in it
+	if err != nil {
 		return err
 	}
 	if s.started {

@@ -69,6 +69,9 @@ func networkAttempts(m protocol.Probe) []protocol.Attempt {
 			tasks = append(tasks, task{"dial", at, func() error { return dial("tcp", at) }})
 		}
 	}
+	for _, n := range m.HTTP {
+		tasks = append(tasks, task{"http", n, func() error { return askHTTP(net.JoinHostPort(n, "80"), n) }})
+	}
 	for _, a := range m.Addresses {
 		tasks = append(tasks, task{"dial", a, func() error { return dial("tcp", a) }})
 		if !loopback(a) { // a datagram socket needs only a route to be connected

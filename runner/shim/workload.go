@@ -32,6 +32,9 @@ func startWorkload(job protocol.Job, score *oomScore, send func(stream byte, p [
 	if err := job.Validate(); err != nil {
 		return nil, refuse(contract.ExitFailClosed, "%v", err)
 	}
+	if err := placeSecrets(protocol.SecretDir, job.Secrets); err != nil {
+		return nil, refuse(contract.ExitFailClosed, "%v", err)
+	}
 	if info, err := os.Stat(job.Cwd); err != nil || !info.IsDir() {
 		return nil, refuse(contract.ExitFailClosed, "working directory %q is not there or not a directory", job.Cwd)
 	}

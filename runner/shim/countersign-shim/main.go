@@ -59,6 +59,10 @@ func serve(name, verb string, args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet(name+" "+verb, flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	control := flags.String("control", "", "`path` of the supervisor's socket")
+	var egress string
+	if verb == "init" {
+		flags.StringVar(&egress, "egress", "", "`path` of the proxy's socket")
+	}
 	if err := flags.Parse(args); err != nil {
 		return contract.ExitFailClosed
 	}
@@ -73,6 +77,7 @@ func serve(name, verb string, args []string, stderr io.Writer) int {
 	}
 	cfg := shim.Config{
 		Control:    *control,
+		Egress:     egress,
 		Executable: self,
 		Environ:    os.Environ(),
 		Log:        slog.New(slog.NewTextHandler(stderr, nil)),
@@ -103,7 +108,8 @@ Run countersign outside of the sandbox to start, explain or verify a run.
 	}
 	return `countersign-shim runs inside a sandbox; an engine starts it, not a person.
 
-  countersign-shim init [--control PATH]   be PID 1
+  countersign-shim init [--control PATH] [--egress PATH]
+                                           be PID 1
   countersign-shim hold [--control PATH]   keep a workspace volume
   countersign-shim probe                   try what must fail: request on stdin, readings on stdout
   countersign-shim version
