@@ -51,5 +51,6 @@ const (
 	ClassProtocol    Class = "protocol"  // not what the rule's mode speaks: h2c, TLS to a gateway, an upgrade
 	ClassBudget      Class = "upload_budget"
 	ClassBody        Class = "body_refused"
-	ClassBounds      Class = "bounds" // too many connections, too large a head, too slow
+	ClassBounds      Class = "bounds"       // too many connections, too large a head, too slow
+	ClassPeer        Class = "foreign_peer" // not a process of this run's sandbox
 )
