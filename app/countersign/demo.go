@@ -260,11 +260,11 @@ func (d *demo) tamper(ctx context.Context) error {
 	return os.WriteFile(path, text, 0o600)
 }
 
-// refusal asks for what this build cannot hold a workload to.
+// refusal asks for what no run is given.
 func (d *demo) refusal(ctx context.Context) error {
-	d.title("A contract that cannot be enforced is refused, not weakened")
+	d.title("A contract that would give the machine away is refused, not weakened")
 	return d.countersign(ctx, d.out, d.out, contract.ExitRefused,
-		"run", "--repo", d.repo(), "--allow", "example.com:443", "--", "curl", "https://example.com")
+		"run", "--repo", d.repo(), "--allow", "engine.example.com:2375", "--", "curl", "http://engine.example.com:2375/info")
 }
 
 // anyFailure asks countersign for a status other than 0.

@@ -18,12 +18,20 @@ type environment struct {
 	Shim       string // COUNTERSIGN_SHIM
 	FailPoint  string // COUNTERSIGN_FAILPOINT, for tests that kill the program at a known place
 	Transport  string // COUNTERSIGN_TRANSPORT: "", direct or streamed
+	// Roots are the variables that say where this machine's trusted certificates
+	// are, as NAME=VALUE; the proxy trusts what the machine's programs do.
+	Roots []string // SSL_CERT_FILE, SSL_CERT_DIR
 }
 
 func readEnvironment() (environment, error) {
 	e := environment{
 		DockerHost: os.Getenv("DOCKER_HOST"), StateDir: os.Getenv("COUNTERSIGN_STATE_DIR"), ConfigDir: os.Getenv("COUNTERSIGN_CONFIG_DIR"),
 		Shim: os.Getenv("COUNTERSIGN_SHIM"), FailPoint: os.Getenv("COUNTERSIGN_FAILPOINT"), Transport: os.Getenv("COUNTERSIGN_TRANSPORT"),
+	}
+	for _, name := range []string{"SSL_CERT_FILE", "SSL_CERT_DIR"} {
+		if value := os.Getenv(name); value != "" {
+			e.Roots = append(e.Roots, name+"="+value)
+		}
 	}
 	switch e.Transport {
 	case "", runner.TransportDirect, runner.TransportStreamed:

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -50,19 +51,21 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	fl.StringVar(&f.profile, "profile", "", "the policy's profile `NAME`")
 	fl.StringArrayVar(&f.labels, "label", nil, "a `LABEL` for the policy's rules (repeatable)")
 	fl.StringVar(&f.image, "image", "", "image `REF` in place of the profile's; it must be on this machine")
-	fl.StringArrayVar(&f.allow, "allow", nil, "grant `HOST:PORT` (repeatable)")
-	fl.StringArrayVar(&f.secrets, "secret", nil, "grant a secret, `NAME=REF` (repeatable)")
+	fl.StringArrayVar(&f.allow, "allow", nil, "grant a tunnel to `HOST:PORT`: 1 MiB may be sent, its inside is not seen, public addresses only; or agree to a private rule of the repository's policy (repeatable)")
+	fl.StringArrayVar(&f.secrets, "secret", nil, "grant a secret as the file /run/secret/NAME, or agree to one of the repository's policy: `NAME=REF`, REF being file:///PATH or env://VARIABLE (repeatable)")
 	fl.StringVar(&f.isolation, "isolation", "", "runc or runsc, `NAME` of the OCI runtime")
 	fl.DurationVar(&f.timeout, "timeout", 0, "wall clock, a duration such as 90s")
-	fl.StringVar(&f.resolver, "resolver", "", "name server `ADDR` for the proxy (egress is not built yet: refused)")
+	fl.StringVar(&f.resolver, "resolver", "", "name server `ADDR` that the proxy asks, IP or IP:PORT (default: /etc/hosts and /etc/resolv.conf of this machine)")
 	fl.StringVar(&f.approve, "approve", "deny", "what to do with promotions: `prompt|deny` (prompt is not built yet: refused)")
 }
 
-// check refuses what no part of this build could honour.
+// check refuses what no part of this build could honour, and puts what has
+// several spellings into one.
 func (f *runFlags) check() error {
+	if err := errors.Join(f.oneResolver(), f.oneAllow()); err != nil {
+		return err
+	}
 	switch {
-	case f.resolver != "":
-		return errors.New("--resolver: egress is not built yet, so there is no name server to choose")
 	case f.approve == "prompt":
 		return errors.New("--approve prompt: promotions are not built yet; only deny is there")
 	case f.approve != "deny":
@@ -72,6 +75,41 @@ func (f *runFlags) check() error {
 	case f.dirty && f.rev != "HEAD":
 		return errors.New("--dirty takes the working copy and --rev a commit's tree: give one of them")
 	}
+	return nil
+}
+
+// oneResolver makes --resolver IP:PORT. A name is refused: who would be asked for
+// its address?
+func (f *runFlags) oneResolver() error {
+	if f.resolver == "" {
+		return nil
+	}
+	at, err := netip.ParseAddrPort(f.resolver)
+	if err != nil {
+		var ip netip.Addr
+		ip, err = netip.ParseAddr(strings.Trim(f.resolver, "[]"))
+		at = netip.AddrPortFrom(ip, 53)
+	}
+	if err != nil || at.Port() == 0 || at.Addr().Zone() != "" || at.Addr().IsUnspecified() {
+		return fmt.Errorf("--resolver is %q: want the name server's IP or IP:PORT, such as 192.0.2.1:53", f.resolver)
+	}
+	f.resolver = at.String()
+	return nil
+}
+
+// oneAllow puts every --allow into lower case, once.
+func (f *runFlags) oneAllow() error {
+	var hosts []string
+	for _, text := range f.allow {
+		host, port, err := contract.ParseHostPort(text)
+		if err != nil {
+			return fmt.Errorf("--allow %v", err)
+		}
+		if one := fmt.Sprintf("%s:%d", host, port); !slices.Contains(hosts, one) {
+			hosts = append(hosts, one)
+		}
+	}
+	f.allow = hosts
 	return nil
 }
 

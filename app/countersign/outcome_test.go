@@ -97,7 +97,7 @@ while True:
 func TestNoSandbox(t *testing.T) {
 	needDocker(t)
 	c := newCheckout(t, map[string]string{"README.md": "hello\n"})
-	network := strings.Replace(smallPolicy(""), "    env:", "    network:\n      allow:\n        - {host: packages.example.com, port: 443, mode: opaque, upload: 1MiB}\n    env:", 1)
+	model := strings.Replace(smallPolicy(""), "    env:", "    network: {allow: [{host: model.internal, upstream: 'https://api.example.com', mode: gateway, api: anthropic-messages, methods: [POST], paths: [/**]}]}\n    env:", 1)
 	secret := strings.Replace(smallPolicy(""), "    env:", "    secrets: {k: {ref: \"env://K\", deliver: file}}\n    env:", 1)
 	for _, tt := range []struct {
 		name   string
@@ -107,9 +107,11 @@ func TestNoSandbox(t *testing.T) {
 		exit   int
 		want   string
 	}{
-		{"allow list", network, "", nil, 126, "egress is not built yet"},
-		{"granted host", smallPolicy(""), "", []string{"--allow", "example.com:443"}, 126, "egress is not built yet"},
-		{"secret", secret, "", nil, 126, "secrets"},
+		{"a model's API", model, "", nil, 126, "requests of a model's API are not read yet"},
+		{"the engine's port", smallPolicy(""), "", []string{"--allow", "engine.example.com:2375"}, 126, "the container engine's, which no run is ever given"},
+		{"an address in place of a host", smallPolicy(""), "", []string{"--allow", "127.1:443"}, 125, "name the host instead"},
+		{"a name server by name", smallPolicy(""), "", []string{"--resolver", "dns.example.com"}, 125, "want the name server's IP"},
+		{"secret", secret, "", nil, 125, "the environment has no K"},
 		{"policy does not parse", "version: 1\nprofils: {}\n", "", nil, 126, "profiles"},
 		{"unknown profile", smallPolicy(""), "", []string{"--profile", "nope"}, 126, "nope"},
 		{"image is not there", strings.Replace(smallPolicy(""), sandboxImage, "example/nowhere:1", 1), "", nil, 125, "example/nowhere:1"},

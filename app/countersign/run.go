@@ -127,6 +127,7 @@ func (l *localRun) decide(ctx context.Context, g *facts) (contract.Outcome, erro
 	g.inputs.Signer = public
 	order := runner.Order{
 		Inputs: g.inputs, Repo: l.f.repo, Builder: ledger.Builder{Name: "countersign", Version: buildVersion()}, Transport: l.env.Transport,
+		Resolver: l.f.resolver,
 	}
 	if l.f.dirty {
 		order.Dirty = g.repo.Worktree
@@ -160,6 +161,12 @@ func (g *facts) observed() runner.Observed {
 
 // perform launches the supervising process and signs what it states.
 func (l *localRun) perform(ctx context.Context, g *facts, sealed contract.Sealed, order runner.Order, key signingKey) (contract.Outcome, error) {
+	held, err := l.lease(ctx, sealed.Contract())
+	if err != nil {
+		return contract.Outcome{}, err
+	}
+	defer l.giveBack(ctx, held)
+	order.Secrets = held.values()
 	fmt.Fprintf(l.own, "countersign: run %s under contract %s (%s, %s) of %s\n",
 		g.task.RunID, short(sealed.Digest()), sealed.Contract().Level, sealed.Contract().Isolation, contract.Escape(g.policyName))
 	ctx, kill, stop := interrupts(ctx)
@@ -192,6 +199,26 @@ func (l *localRun) launch(ctx context.Context, order runner.Order, output func(i
 		return runner.Report{}, err
 	}
 	return runner.Launch(ctx, command, order, output, kill)
+}
+
+// lease takes what the contract names of secrets. For a contract that the
+// supervisor will not admit, and say so in the evidence, that is none.
+func (l *localRun) lease(ctx context.Context, c contract.Contract) (*leases, error) {
+	if len(runner.Admit(c)) > 0 {
+		return &leases{}, nil
+	}
+	return takeLeases(ctx, c, localSecrets(l.warn))
+}
+
+func (l *localRun) giveBack(ctx context.Context, held *leases) {
+	if err := held.revoke(ctx); err != nil {
+		l.warn("%v", err)
+	}
+}
+
+// warn says on standard error what a person should mend.
+func (l *localRun) warn(format string, args ...any) {
+	fmt.Fprintf(l.own, "countersign: %s\n", contract.Escape(fmt.Sprintf(format, args...)))
 }
 
 func (l *localRun) output(fd int, p []byte) error {
@@ -238,7 +265,7 @@ func (l *localRun) supervisor() (*exec.Cmd, error) {
 		return nil, fmt.Errorf("finding this program: %v", err)
 	}
 	c := exec.Command(self, superviseName, "--state-dir", l.env.StateDir, "--shim", shim, "--docker-host", l.env.DockerHost, "--fail-point", l.env.FailPoint)
-	c.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
+	c.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, l.env.Roots...)
 	c.Stderr = l.own
 	return c, nil
 }
