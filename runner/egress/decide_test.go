@@ -159,6 +159,7 @@ func TestDecideReasons(t *testing.T) {
 	rules := rulesOf(t,
 		"inspect api.example.com:443 methods=GET,HEAD paths=/a,/b,/c,/d,/e,/f",
 		"opaque api.example.com:22",
+		"inspect api.example.com:443 methods=PUT paths=/up",
 		"opaque api.example.com:8080 until=2026-11-29T11:00:00Z",
 	)
 	ask := func(port int, method, path string, webSocket bool) Question {
@@ -175,7 +176,7 @@ func TestDecideReasons(t *testing.T) {
 		{Question{Target: Target{"API.example.com", 443}}, "the host is not in lower case"},
 		{ask(80, "", "", false), "the host is listed for port 22, 443, 8080, not for 80"},
 		{ask(8080, "", "", false), "the grant of its rule ended at 2026-11-29T11:00:00Z"},
-		{ask(443, "POST", "/a", false), "the rule allows GET, HEAD, not POST"},
+		{ask(443, "PATCH", "/a", false), "the rule allows GET, HEAD, not PATCH"},
 		{ask(443, "TRACE", "/a", false), "the method is TRACE, which no rule can allow"},
 		{ask(443, "G\nET", "/a", false), `the method is "G\nET", want an HTTP method in upper case`},
 		{ask(443, "GET", "/x", false), "the rule allows the path /a, /b, /c, /d and 2 more, not /x"},

@@ -118,6 +118,9 @@ func dnsReply(q dnsmessage.Message, records ...string) dnsmessage.Message {
 			body = &dnsmessage.AAAAResource{AAAA: netip.MustParseAddr(f[2]).As16()}
 		case "CNAME":
 			body = &dnsmessage.CNAMEResource{CNAME: dnsmessage.MustNewName(f[2])}
+		case "CHAOS-A":
+			h.Class = dnsmessage.ClassCHAOS
+			body = &dnsmessage.AResource{A: netip.MustParseAddr(f[2]).As4()}
 		case "TXT":
 			body = &dnsmessage.TXTResource{TXT: f[2:]}
 		}
@@ -179,7 +182,7 @@ func TestResolveAnswers(t *testing.T) {
 			"[192.0.2.7] b.example.net C.example.org"},
 		"aliases in another order": {zone("b.example.net. A 192.0.2.7", "www.example.com. CNAME b.example.net."), "[192.0.2.7] b.example.net"},
 		"aliases at the bound":     {zone(chain(8)...), "[192.0.2.1] a0.example.com a1.example.com a2.example.com a3.example.com a4.example.com a5.example.com a6.example.com a7.example.com"},
-		"records of other names":   {zone("other.example.com. A 192.0.2.66", "www.example.com. TXT x", "www.example.com. A 192.0.2.1"), "[192.0.2.1]"},
+		"records of other names":   {zone("other.example.com. A 192.0.2.66", "www.example.com. CHAOS-A 192.0.2.67", "www.example.com. TXT x", "www.example.com. A 192.0.2.1"), "[192.0.2.1]"},
 		"an alias twice":           {zone("www.example.com. CNAME b.example.net.", "www.example.com. CNAME B.example.net.", "b.example.net. A 192.0.2.7"), "[192.0.2.7] B.example.net"},
 	} {
 		found, err := resolverAt(serveDNS(t, c.script)).Resolve(t.Context(), askedHost)
