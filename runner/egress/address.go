@@ -122,29 +122,6 @@ func isOneOf(own []netip.Addr, addr, unwrapped netip.Addr) bool {
 	return false
 }
 
-// Usable returns those of an answer's addresses that may be dialled, in order,
-// and how many were refused. When none may be, the error is the [AddressError]
-// of the first.
-func Usable(addrs []netip.Addr, private bool, own []netip.Addr) (usable []netip.Addr, refused int, err error) {
-	for _, a := range addrs {
-		checked, problem := Check(a, private, own)
-		if problem == nil {
-			usable = append(usable, checked)
-			continue
-		}
-		if refused++; err == nil {
-			err = problem
-		}
-	}
-	switch {
-	case len(usable) > 0:
-		return usable, refused, nil
-	case err == nil:
-		err = &AddressError{Kind: KindInvalid}
-	}
-	return nil, refused, err
-}
-
 // AddressError says why an address is not dialled. Its text is ASCII.
 type AddressError struct {
 	Addr   netip.Addr // as it was resolved

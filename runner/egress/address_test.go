@@ -126,32 +126,6 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestUsable(t *testing.T) {
-	for _, c := range []struct {
-		answer  []netip.Addr
-		private bool
-		want    []netip.Addr
-		refused int
-		err     string
-	}{
-		{addrs("1.1.1.1", "2606:4700::1"), false, addrs("1.1.1.1", "2606:4700::1"), 0, ""},
-		{addrs("10.0.0.1", "1.1.1.1", "::1"), false, addrs("1.1.1.1"), 2, ""},
-		{addrs("10.0.0.1", "1.1.1.1"), true, addrs("10.0.0.1", "1.1.1.1"), 0, ""},
-		{addrs("10.0.0.1", "127.0.0.1"), false, nil, 2, "10.0.0.1 (private)"},
-		{addrs("169.254.169.254"), true, nil, 1, "cloud metadata"},
-		{nil, true, nil, 0, "no address"},
-	} {
-		got, refused, err := Usable(c.answer, c.private, nil)
-		same := len(got) == len(c.want) && refused == c.refused && (err == nil) == (c.err == "")
-		for i := range got {
-			same = same && got[i] == c.want[i]
-		}
-		if !same || err != nil && !strings.Contains(err.Error(), c.err) {
-			t.Errorf("%v (private %v): %v, %d refused, %v", c.answer, c.private, got, refused, err)
-		}
-	}
-}
-
 func TestOwnAddresses(t *testing.T) {
 	own, err := OwnAddresses()
 	if err != nil || len(own) == 0 {

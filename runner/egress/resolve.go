@@ -10,9 +10,6 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// maxResolve bounds a look-up over all servers.
-const maxResolve = 15 * time.Second
-
 // SystemResolver asks the hosts file of this machine, then the name servers of
 // its resolv.conf. Both are read for each look-up, so that a change counts at
 // once. Names are absolute (no search list, no ndots), and sources that only a C
@@ -78,8 +75,6 @@ func (r *resolver) resolve(ctx context.Context, host string) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, maxResolve, fmt.Errorf("no answer within %v", maxResolve))
-	defer cancel()
 	type result struct {
 		Answer
 		err error
