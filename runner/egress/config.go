@@ -11,8 +11,9 @@ import (
 )
 
 // Names by which the canaries see that the proxy is in force. It answers
-// CanaryHost itself. UnlistedHost can be in no contract (RFC 2606): it is refused
-// like any other name, but neither counted, recorded nor told to a person.
+// CanaryHost itself on one port. UnlistedHost can be in no contract (RFC 2606): it
+// is refused like any other name. What is refused of the two is neither counted,
+// recorded nor told to a person.
 const (
 	CanaryHost   = "canary.internal"
 	CanaryPort   = 80

@@ -107,7 +107,7 @@ func (d *denials) notRecorded(k denialKey) {
 // The name that a canary asks for leaves no trace.
 func (p *Proxy) deny(t Target, class Class, reason string) string {
 	shown := Target{ascii(t.Host, maxShownHost), t.Port}
-	if t.Host == UnlistedHost {
+	if t.Host == UnlistedHost || t.Host == CanaryHost {
 		return sentence(shown, class, reason)
 	}
 	k := denialKey{shown, class}
