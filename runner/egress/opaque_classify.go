@@ -37,18 +37,17 @@ func classify(client *peeked) (protocol, error) {
 	if b[0] == recordHandshake {
 		return protocolTLS, nil
 	}
-	for n := 1; ; n = len(b) + 1 {
-		if b, err = client.Peek(n); err != nil && !errors.Is(err, io.EOF) {
-			return protocolOther, err
-		}
-		b = client.ahead // all that is there
-		kind, known := firstLine(b)
+	for {
+		kind, known := firstLine(client.ahead)
 		switch {
-		case known || err != nil:
+		case known || errors.Is(err, io.EOF):
 			return kind, nil
-		case len(b) > maxFirstLine:
+		case err != nil:
+			return protocolOther, err
+		case len(client.ahead) > maxFirstLine:
 			return protocolOther, &Refused{ClassBounds, "its first line is longer than 8 KiB"}
 		}
+		_, err = client.Peek(len(client.ahead) + 1)
 	}
 }
 
