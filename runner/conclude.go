@@ -86,6 +86,10 @@ func Conclude(o Observed) contract.Outcome {
 		code := o.Engine.Code // PID 1 fell with the workload
 		out.WorkloadExit = &code
 		return end(contract.StateFailed, code, ReasonMemory, "the memory limit of %d MiB was reached, and the sandbox ended with %d", o.Limits.MemoryMB, code)
+	case o.FaultCode == ReasonLost && o.Engine != nil && o.Engine.PidsFailures > 0 && o.Engine.Code != 0:
+		code := o.Engine.Code // gVisor's own kernel gives up when it is refused a thread
+		out.WorkloadExit = &code
+		return end(contract.StateFailed, code, ReasonPids, "the limit of %d processes was reached, and the sandbox ended with %d", o.Limits.Pids, code)
 	case o.Fault != "":
 		return end(contract.StateFailClosed, contract.ExitFailClosed, o.FaultCode, "%s", o.Fault)
 	case out.TimedOut:

@@ -67,7 +67,8 @@ func weaknesses(isolation contract.Isolation) []weakness {
 		},
 		{
 			control: "process count",
-			why:     "gVisor's own threads count too, and at the limit it gives up: the whole sandbox ends, as fail_closed and not as a failed workload with the limit's name",
+			why: "gVisor's own threads count too, and at the limit it gives up: the whole sandbox ends, with a status that is gVisor's; " +
+				"the outcome names the limit where the host could still read the kernel's counter (pids.events), and is fail_closed where not",
 		},
 		{
 			control: "denied paths unreadable",

@@ -51,7 +51,10 @@ type Started struct {
 type Exit struct {
 	Code      int
 	OOMKilled bool // true for any out-of-memory kill in it, also of a child
-	Error     string
+	// PidsFailures is how often the kernel refused it a new task, as far as the
+	// host saw it: 0 says nothing. Under runc the shim counts, not the engine.
+	PidsFailures int64
+	Error        string
 }
 
 // EngineFacts is what Preflight read.

@@ -257,7 +257,7 @@ func (r *run) awaitEnd(ctx context.Context) error {
 		return r.end.err
 	}
 	r.seen.Engine = &r.end.exit
-	r.bundle.Record(ledger.TypeExited, map[string]any{"code": r.end.exit.Code, "oom_killed": r.end.exit.OOMKilled, "error": clip(r.end.exit.Error)})
+	r.bundle.Record(ledger.TypeExited, map[string]any{"code": r.end.exit.Code, "oom_killed": r.end.exit.OOMKilled, "pids_failures": r.end.exit.PidsFailures, "error": clip(r.end.exit.Error)})
 	return nil
 }
 

@@ -81,7 +81,7 @@ func TestHardenedRefusals(t *testing.T) {
 		reason               string
 	}{
 		{"PID 1 killed", isolated("runsc", ""), "python3 -c 'import os; os.kill(1, 9)'; sleep 1; exit 0", 125, "lost: "},
-		{"fork bomb", isolated("runsc", "pids=128"), "python3 -c '\nimport os, signal\nwhile True:\n    if os.fork() == 0: signal.pause()\n'", 125, "lost: "},
+		{"fork bomb", isolated("runsc", "pids=128"), "python3 -c '\nimport os, signal\nwhile True:\n    if os.fork() == 0: signal.pause()\n'", 2, "pids: the limit of 128 processes was reached"},
 		{"denied path of the image", denied, "echo ran", 125, "canary: "},
 		{"too few processes", isolated("runsc", "pids=64"), "echo ran", 126, "refused: limits.pids"},
 	} {

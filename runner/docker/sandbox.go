@@ -63,6 +63,13 @@ func (b *sandbox) namesPath(text string) bool {
 // and come back: the exit it recorded is read then. How long that may take is
 // the caller's to say, by ctx.
 func (b *sandbox) Wait(ctx context.Context) (runner.Exit, error) {
+	watch := b.watchCounters(ctx)
+	exit, err := b.wait(ctx)
+	watch.add(ctx, &exit)
+	return exit, err
+}
+
+func (b *sandbox) wait(ctx context.Context) (runner.Exit, error) {
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		b.waitOnce(ctx)
 		if ctx.Err() != nil {

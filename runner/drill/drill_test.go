@@ -211,6 +211,16 @@ func TestWeakerRows(t *testing.T) {
 			t.Errorf("%s: %s", v, why)
 		}
 	}
+	status := 2
+	f.works[workProcesses].Outcome = contract.Outcome{State: contract.StateFailed, ExitCode: 2, WorkloadExit: &status, Reason: "pids: the limit was reached, and the sandbox ended with 2"}
+	if v, why := processes(f); v != Weaker {
+		t.Errorf("%s: %s", v, why)
+	}
+	f.works[workProcesses].Outcome.Reason = "exit: the workload exited with 2"
+	if v, why := processes(f); v != Fails {
+		t.Errorf("without the limit's name %s: %s", v, why)
+	}
+	f.works[workProcesses].Result = lost
 	f.isolation = contract.IsolationRunc
 	for _, j := range []func(*findings) (Verdict, string){processes, endedInit} {
 		if v, why := j(f); v != Fails {

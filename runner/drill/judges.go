@@ -204,14 +204,15 @@ func named(work string, state contract.State, reason string) func(*findings) (Ve
 	}
 }
 
-// processes: at its limit gVisor gives up whole, which must not pass for the
-// workload's own end.
+// processes: at its limit gVisor gives up whole, which must not pass for a
+// workload that ended by itself.
 func processes(f *findings) (Verdict, string) {
 	w := f.work(workProcesses)
-	if why := noteOf(f.isolation, "process count"); why != "" && closed(w) {
-		return Weaker, fmt.Sprintf("the run ended %s; %s", w.Outcome.State, why)
+	verdict, what := named(workProcesses, contract.StateFailed, runner.ReasonPids)(f)
+	if why := noteOf(f.isolation, "process count"); why != "" && (verdict == Holds || closed(w)) {
+		return Weaker, fmt.Sprintf("the run ended %s (%s); %s", w.Outcome.State, w.Outcome.Reason, why)
 	}
-	return named(workProcesses, contract.StateFailed, runner.ReasonPids)(f)
+	return verdict, what
 }
 
 // closed says that a run that was lost ended as one.
