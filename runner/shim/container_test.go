@@ -31,14 +31,32 @@ type sandbox struct {
 	box  runner.Sandbox
 }
 
+// setting is what a test wants changed of a sandbox.
+type setting struct {
+	isolation contract.Isolation   // by default runc
+	image     string               // reference; by default one that holds one file
+	spec      func(*runner.Spec)   // changes the spec
+	beside    func(sockets string) // makes sockets beside the control socket
+}
+
 // enter starts a sandbox on an image that holds one file, and takes its Hello.
-func enter(t *testing.T) *sandbox {
+func enter(t *testing.T) *sandbox { return enterAs(t, setting{isolation: contract.IsolationRunc}) }
+
+func enterAs(t *testing.T, as setting) *sandbox {
 	t.Helper()
 	ctx := t.Context()
 	engine, err := docker.New(docker.Config{Host: os.Getenv("DOCKER_HOST")})
 	need(t, err == nil, fmt.Sprintf("a Docker Engine (%v)", err))
-	facts, err := engine.Preflight(ctx, contract.IsolationRunc)
+	facts, err := engine.Preflight(ctx, as.isolation)
 	need(t, err == nil, fmt.Sprintf("a Docker Engine (%v)", err))
+	var imageID string
+	if as.image == "" {
+		imageID = oneFileImage(t)
+	} else {
+		fact, err := engine.Image(ctx, as.image)
+		need(t, err == nil && fact != nil, fmt.Sprintf("the image %s (make sandbox-image; %v)", as.image, err))
+		imageID = fact.ID
+	}
 
 	dir, err := os.MkdirTemp("", "cs-shim") // not t.TempDir: a socket's path has 108 bytes
 	if err != nil {
@@ -61,7 +79,14 @@ func enter(t *testing.T) *sandbox {
 		t.Fatal(err)
 	}
 
-	s := &sandbox{host: host{t: t, waited: true}, spec: spec(facts, oneFileImage(t), bin, sockets)}
+	s := &sandbox{host: host{t: t, waited: true}, spec: spec(facts, imageID, bin, sockets)}
+	s.spec.Isolation = as.isolation
+	if as.spec != nil {
+		as.spec(&s.spec)
+	}
+	if as.beside != nil {
+		as.beside(sockets)
+	}
 	if s.box, err = engine.Create(ctx, s.spec); err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/countersign-dev/countersign/runner/shim/protocol"
 )
@@ -61,11 +64,35 @@ var built = sync.OnceValues(func() (string, error) {
 var buildDir string
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 2 && os.Args[1] == loopbackUp {
+		fmt.Fprintln(os.Stderr, execWithLoopback(os.Args[2:]))
+		os.Exit(1)
+	}
 	code := m.Run()
 	if buildDir != "" {
 		os.RemoveAll(buildDir)
 	}
 	os.Exit(code)
+}
+
+// loopbackUp as its first argument has the test's own binary bring the loopback
+// of its network name space up, and then execute the rest.
+const loopbackUp = "loopback-up"
+
+func execWithLoopback(argv []string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
+		return err
+	}
+	return syscall.Exec(argv[0], argv, os.Environ())
 }
 
 // host is the supervisor's side of one shim that runs as PID 1 of a PID name
@@ -81,6 +108,12 @@ type host struct {
 // start runs the shim with a verb and takes its Hello. Words of before are put
 // in front of the command.
 func start(t *testing.T, verb string, before ...string) *host {
+	t.Helper()
+	return startWith(t, before, verb)
+}
+
+// startWith puts words behind the verb too.
+func startWith(t *testing.T, before []string, verb string, behind ...string) *host {
 	t.Helper()
 	need(t, os.Geteuid() == 0, "root, for a PID name space")
 	unshare, err := exec.LookPath("unshare")
@@ -98,7 +131,7 @@ func start(t *testing.T, verb string, before ...string) *host {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	argv := slices.Concat(before, []string{unshare, "--pid", "--mount-proc", "--fork", "--kill-child", shim, verb, "--control", socket})
+	argv := slices.Concat(before, []string{unshare, "--pid", "--mount-proc", "--fork", "--kill-child", shim, verb, "--control", socket}, behind)
 	h := &host{t: t, cmd: exec.Command(argv[0], argv[1:]...)}
 	h.cmd.Env = []string{"PATH=/nowhere", "FROM_ENGINE=1"}
 	h.cmd.Stderr = &h.stderr
