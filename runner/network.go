@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/policy/contract"
+	"github.com/countersign-dev/countersign/policy/ledger"
 	"github.com/countersign-dev/countersign/runner/egress"
 	"github.com/countersign-dev/countersign/runner/redact"
 	"github.com/countersign-dev/countersign/runner/shim/protocol"
@@ -122,11 +123,25 @@ func (r *run) closeNetwork() error {
 		err = errors.Join(err, served)
 	}
 	close(n.flushing)
-	r.totals = n.proxy.Totals()
+	r.totals, r.byRule = n.proxy.Totals(), n.proxy.RuleTotals()
 	if err != nil {
 		return fmt.Errorf("closing the way out: %v", err)
 	}
 	return nil
+}
+
+// egressRules is what the statement says of each rule; none when no way out was
+// opened.
+func egressRules(n contract.Network, counts []egress.RuleTotals) []ledger.EgressRule {
+	var all []ledger.EgressRule
+	for i, c := range counts {
+		r := n.Allow[i]
+		all = append(all, ledger.EgressRule{
+			Rule: i, Host: r.Host, Port: r.Port, Mode: r.Mode, Coverage: r.Coverage,
+			Connections: c.Connections, BytesOut: c.BytesOut, BytesIn: c.BytesIn, Charged: c.Charged,
+		})
+	}
+	return all
 }
 
 // listenUnix listens at path. Any uid may connect to the socket itself: the only

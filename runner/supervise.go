@@ -14,6 +14,7 @@ import (
 
 	"github.com/countersign-dev/countersign/policy/contract"
 	"github.com/countersign-dev/countersign/policy/ledger"
+	"github.com/countersign-dev/countersign/runner/egress"
 	"github.com/countersign-dev/countersign/runner/shim/protocol"
 	"github.com/countersign-dev/countersign/runner/workspace"
 )
@@ -123,6 +124,7 @@ type run struct {
 
 	network *network // nil without a way out, and once it is closed
 	totals  contract.EgressTotals
+	byRule  []egress.RuleTotals
 
 	mu   sync.Mutex // guards seen.Stop, which timers write
 	seen Observed

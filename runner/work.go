@@ -377,7 +377,7 @@ func (r *run) predicate(exit ledger.Exit) ledger.Predicate {
 		Canaries: r.seen.Canaries, Exit: exit, Builder: r.order.Builder,
 		Patch:  ledger.Patch{Files: r.patch.Files, Bytes: r.patch.Bytes, Ignored: r.ignored},
 		Output: ledger.Output{Bytes: r.logged, Dropped: r.cut},
-		Egress: r.totals,
+		Egress: r.totals, EgressRules: egressRules(r.c.Network, r.byRule),
 	}
 	if r.spec.Schema == "" {
 		return p

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -26,12 +25,13 @@ type outbound struct {
 	proxy   *Proxy
 	meter   *meter
 	opened  connectedRecord
-	in, out atomic.Int64
 	unwatch func()
 
-	mu     sync.Mutex
-	reason string
-	once   sync.Once
+	mu      sync.Mutex
+	out, in int64
+	settled bool // recorded: what comes late is not counted anywhere
+	reason  string
+	once    sync.Once
 }
 
 // connect resolves dial, checks every address, dials one that passed, and
@@ -60,7 +60,7 @@ func (p *Proxy) connect(ctx context.Context, t Target, rule int, dial Target) (*
 		return nil, err
 	}
 	o := &outbound{peeked: &peeked{Conn: conn}, proxy: p, meter: m, opened: connectedRecord{
-		Connection: p.connections.Add(1), Host: t.Host, Port: t.Port, Rule: rule, Mode: entry.Mode, Address: address,
+		Host: t.Host, Port: t.Port, Rule: rule, Mode: entry.Mode, Address: address,
 		Aliases: shownAliases(answer.Aliases), Refused: len(answer.Addresses) - len(usable),
 	}}
 	if dial != t {
@@ -68,7 +68,7 @@ func (p *Proxy) connect(ctx context.Context, t Target, rule int, dial Target) (*
 	}
 	m.connections.Add(1)
 	p.allowed.Add(1)
-	p.recorder.put(TypeConnected, o.opened)
+	p.recorder.putConnected(&o.opened)
 	o.unwatch = p.closeWith(ctx, conn)
 	return o, nil
 }
@@ -145,18 +145,37 @@ func (t Target) String() string { return fmt.Sprintf("%s:%d", t.Host, t.Port) }
 
 func (o *outbound) Read(b []byte) (int, error) {
 	n, err := o.peeked.Read(b)
-	o.in.Add(int64(n))
-	o.meter.in.Add(int64(n))
-	o.proxy.in.Add(int64(n))
+	o.count(0, n)
 	return n, err
 }
 
 func (o *outbound) Write(b []byte) (int, error) {
 	n, err := o.peeked.Write(b)
-	o.out.Add(int64(n))
-	o.meter.out.Add(int64(n))
-	o.proxy.out.Add(int64(n))
+	o.count(n, 0)
 	return n, err
+}
+
+// count adds to all sums or to none, so that those of the rules and of the run
+// are the sums of what is recorded of the connections.
+func (o *outbound) count(out, in int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.settled {
+		return
+	}
+	o.out, o.in = o.out+int64(out), o.in+int64(in)
+	o.meter.out.Add(int64(out))
+	o.meter.in.Add(int64(in))
+	o.proxy.out.Add(int64(out))
+	o.proxy.in.Add(int64(in))
+}
+
+// settle ends the counting.
+func (o *outbound) settle() (out, in int64, reason string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.settled = true
+	return o.out, o.in, o.reason
 }
 
 // because says why the connection ends; the first reason is recorded.
@@ -175,8 +194,9 @@ func (o *outbound) Close() error {
 		o.unwatch()
 		err = o.peeked.Close()
 		o.because(reasonEnd)
+		out, in, reason := o.settle()
 		o.proxy.recorder.put(TypeClosed, closedRecord{
-			o.opened.Connection, o.opened.Host, o.opened.Port, o.opened.Rule, o.out.Load(), o.in.Load(), o.reason,
+			o.opened.Connection, o.opened.Host, o.opened.Port, o.opened.Rule, out, in, reason,
 		})
 	})
 	return err

@@ -12,6 +12,7 @@ type recorder struct {
 	write func(typ string, data any)
 	left  int // records that were not promised yet
 	ended bool
+	made  int64 // connections
 }
 
 // reserve promises n records.
@@ -39,6 +40,19 @@ func (r *recorder) put(typ string, data any) {
 	if !r.ended {
 		r.write(typ, data)
 	}
+}
+
+// putConnected records a connection under the next number, so that numbers rise
+// without a gap.
+func (r *recorder) putConnected(c *connectedRecord) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		return
+	}
+	r.made++
+	c.Connection = r.made
+	r.write(TypeConnected, *c)
 }
 
 func (r *recorder) end() {

@@ -22,6 +22,22 @@ func (m *meter) charged() int64 {
 	return m.used
 }
 
+// RuleTotals is what went out by one rule: connections, bytes of the wire both
+// ways, and bytes charged against its upload.
+type RuleTotals struct{ Connections, BytesOut, BytesIn, Charged int64 }
+
+// RuleTotals counts so far, one entry for each rule in force, in the contract's
+// order.
+func (p *Proxy) RuleTotals() []RuleTotals {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := make([]RuleTotals, len(p.meters))
+	for i, m := range p.meters {
+		all[i] = RuleTotals{m.connections.Load(), m.out.Load(), m.in.Load(), m.charged()}
+	}
+	return all
+}
+
 func (m *meter) setLimit(n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

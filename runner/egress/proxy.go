@@ -29,7 +29,7 @@ type Proxy struct {
 	denials  denials
 	closing  sync.Once
 
-	connections, allowed, in, out atomic.Int64
+	allowed, in, out atomic.Int64
 
 	mu       sync.Mutex
 	listener net.Listener
