@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"time"
 )
@@ -26,7 +27,7 @@ var ErrNoDeadline = errors.New("the connection has no deadlines")
 // number send; each frame is written whole. The first error in a direction
 // stays: a connection that lost its framing is never read or written again.
 //
-// A Conn never buffers what it sends, and holds at most one frame of what it
+// A Conn never buffers what it sends, and holds at most one message of what it
 // receives.
 type Conn struct {
 	rwc io.ReadWriteCloser
@@ -35,6 +36,7 @@ type Conn struct {
 	werr error
 
 	br   *bufio.Reader
+	left int // of the body of the frame that is being read
 	rerr error
 }
 
@@ -89,26 +91,23 @@ func (c *Conn) Send(kind Kind, value any) error {
 
 // SendBytes writes one message whose body is parts joined, as they are.
 func (c *Conn) SendBytes(kind Kind, parts ...[]byte) error {
-	size := 0
+	frame, size := make(net.Buffers, 1, 1+len(parts)), 0
 	for _, p := range parts {
-		size += len(p)
+		if size += len(p); len(p) > 0 {
+			frame = append(frame, p)
+		}
 	}
 	if size > MaxFrame {
 		return fmt.Errorf("sending %s message of %d bytes: %w of %d", kind, size, ErrFrameSize, MaxFrame)
 	}
-	frame := make([]byte, headerSize, headerSize+size)
-	frame[0] = byte(kind)
-	binary.BigEndian.PutUint32(frame[1:], uint32(size))
-	for _, p := range parts {
-		frame = append(frame, p...)
-	}
+	frame[0] = binary.BigEndian.AppendUint32([]byte{byte(kind)}, uint32(size))
 
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
 	if c.werr != nil {
 		return c.werr
 	}
-	if _, err := c.rwc.Write(frame); err != nil {
+	if _, err := frame.WriteTo(c.rwc); err != nil { // writev(2) on a socket: nothing is copied
 		c.werr = fmt.Errorf("sending %s message: %w", kind, err)
 	}
 	return c.werr
@@ -117,41 +116,76 @@ func (c *Conn) SendBytes(kind Kind, parts ...[]byte) error {
 // Receive reads one message. The payload belongs to the caller. The error is
 // [io.EOF] when the other side closed between two frames.
 func (c *Conn) Receive() (Kind, []byte, error) {
-	if c.rerr != nil {
-		return 0, nil, c.rerr
-	}
-	kind, payload, err := readFrame(c.br)
+	kind, size, err := c.header()
 	if err != nil {
-		c.rerr = err
+		return 0, nil, err
+	}
+	payload, err := c.payload(size)
+	if err != nil {
 		return 0, nil, err
 	}
 	return kind, payload, nil
 }
 
-func readFrame(r io.Reader) (Kind, []byte, error) {
+// payload reads the whole body of the frame that was begun.
+func (c *Conn) payload(size int) ([]byte, error) {
+	payload := make([]byte, size)
+	for rest := payload; len(rest) > 0; {
+		n, err := c.body(rest)
+		if err != nil {
+			return nil, err
+		}
+		rest = rest[n:]
+	}
+	return payload, nil
+}
+
+// header reads a frame's header; its body is left for body.
+func (c *Conn) header() (Kind, int, error) {
+	if c.rerr == nil && c.left > 0 {
+		c.rerr = errors.New("receiving a message: the stream before it was not read to its end")
+	}
+	if c.rerr != nil {
+		return 0, 0, c.rerr
+	}
+	kind, size, err := readHeader(c.br)
+	c.left, c.rerr = size, err
+	return kind, size, err
+}
+
+// body reads some of the frame that was begun.
+func (c *Conn) body(p []byte) (int, error) {
+	if c.rerr != nil {
+		return 0, c.rerr
+	}
+	n, err := c.br.Read(p[:min(len(p), c.left)])
+	if c.left -= n; n > 0 || err == nil {
+		return n, nil
+	}
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	c.rerr = fmt.Errorf("receiving a frame's body: %w", err)
+	return 0, c.rerr
+}
+
+func readHeader(r io.Reader) (Kind, int, error) {
 	var header [headerSize]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
 		if err == io.EOF {
-			return 0, nil, io.EOF
+			return 0, 0, io.EOF
 		}
-		return 0, nil, fmt.Errorf("receiving a frame's header: %w", err)
+		return 0, 0, fmt.Errorf("receiving a frame's header: %w", err)
 	}
 	kind := Kind(header[0])
 	if !kind.known() {
-		return 0, nil, fmt.Errorf("receiving a frame: kind %#02x is unknown", header[0])
+		return 0, 0, fmt.Errorf("receiving a frame: kind %#02x is unknown", header[0])
 	}
 	size := binary.BigEndian.Uint32(header[1:])
 	if size > MaxFrame {
-		return 0, nil, fmt.Errorf("receiving %s message of %d bytes: %w of %d", kind, size, ErrFrameSize, MaxFrame)
+		return 0, 0, fmt.Errorf("receiving %s message of %d bytes: %w of %d", kind, size, ErrFrameSize, MaxFrame)
 	}
-	payload := make([]byte, size)
-	if _, err := io.ReadFull(r, payload); err != nil {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		return 0, nil, fmt.Errorf("receiving %s message: %w", kind, err)
-	}
-	return kind, payload, nil
+	return kind, int(size), nil
 }
 
 // Expect receives one message of the kind wanted and decodes it into value,

@@ -163,6 +163,18 @@ func TestStreamEndsOnlyWhenClosed(t *testing.T) {
 	}
 }
 
+func TestNothingIsReceivedWithinAStream(t *testing.T) {
+	c := reading(append(frame('d', 2, "xb"), frame('b', 0, "")...))
+	if n, err := c.ReadStream().Read(make([]byte, 1)); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	for range 2 {
+		if kind, _, err := c.Receive(); err == nil {
+			t.Errorf("received %s from within a frame", kind)
+		}
+	}
+}
+
 func TestDrainIsBounded(t *testing.T) {
 	in := append(frame('d', 4, "four"), frame('d', 0, "")...)
 	if err := Drain(reading(in).ReadStream(), 4); err != nil {

@@ -52,7 +52,6 @@ func (c *Conn) ReadStream() io.Reader { return &streamReader{conn: c} }
 
 type streamReader struct {
 	conn *Conn
-	rest []byte
 	err  error
 }
 
@@ -60,30 +59,35 @@ func (r *streamReader) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
-	if len(r.rest) == 0 && r.err == nil {
-		r.rest, r.err = r.next()
+	if r.conn.left == 0 && r.err == nil {
+		r.err = r.next()
 	}
 	if r.err != nil {
 		return 0, r.err
 	}
-	n := copy(p, r.rest)
-	r.rest = r.rest[n:]
-	return n, nil
+	n, err := r.conn.body(p)
+	r.err = err
+	return n, err
 }
 
-func (r *streamReader) next() ([]byte, error) {
-	kind, payload, err := r.conn.Receive()
+// next begins the next frame of the stream.
+func (r *streamReader) next() error {
+	kind, size, err := r.conn.header()
 	switch {
 	case err == io.EOF:
-		return nil, io.ErrUnexpectedEOF
+		return io.ErrUnexpectedEOF
 	case err != nil:
-		return nil, err
-	case kind != KindData:
-		return nil, unexpected(kind, payload, KindData)
-	case len(payload) == 0:
-		return nil, io.EOF
+		return err
+	case kind == KindData && size == 0:
+		return io.EOF
+	case kind == KindData:
+		return nil
 	}
-	return payload, nil
+	payload, err := r.conn.payload(size)
+	if err != nil {
+		return err
+	}
+	return unexpected(kind, payload, KindData)
 }
 
 // Drain reads a stream to its end so that the connection stays usable, and
