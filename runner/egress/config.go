@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"crypto/x509"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -52,6 +53,9 @@ type Config struct {
 	// Authority makes certificates for inspected hosts; required when a rule
 	// inspects, else nil.
 	Authority *Authority
+	// Roots are trusted when the server of a gateway or an inspected host shows
+	// its certificate; nil: the system's.
+	Roots *x509.CertPool
 	// Record appends to the run's ledger; values are data, escaped by it.
 	Record func(typ string, data any)
 	// Notify is called once for each host, port and class that was denied.

@@ -25,6 +25,7 @@ type Proxy struct {
 	end      context.CancelCauseFunc
 	work     sync.WaitGroup
 	buffers  sync.Pool // of *[copyBuffer]byte
+	reading  *reading
 	recorder recorder
 	denials  denials
 	closing  sync.Once
@@ -63,8 +64,13 @@ func New(cfg Config) (*Proxy, error) {
 	if cfg.Dialer == nil {
 		cfg.Dialer = &net.Dialer{Timeout: dialTime}
 	}
+	read, err := newReading(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("making the egress proxy: %v", err)
+	}
 	p := &Proxy{
 		cfg:      cfg,
+		reading:  read,
 		buffers:  sync.Pool{New: func() any { return new([copyBuffer]byte) }},
 		recorder: recorder{write: cfg.Record, left: maxRunRecords},
 		denials:  denials{counts: make(map[denialKey]*denialCount)},

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand"
 	"net/url"
@@ -337,3 +338,25 @@ func BenchmarkRedactor(b *testing.B) {
 type discard struct{}
 
 func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+func TestFound(t *testing.T) {
+	m := compile(t, "secret-value")
+	for _, c := range []struct {
+		parts []string
+		found bool
+	}{
+		{[]string{"secret-value"}, true}, // not settled yet: a longer spelling might come
+		{[]string{"secr", "et-val", "ue"}, true},
+		{[]string{"a secret-value b"}, true},
+		{[]string{"secret-valu"}, false},
+		{[]string{"secret-valu", "x"}, false},
+	} {
+		r := m.Writer(io.Discard)
+		for _, p := range c.parts {
+			r.Write([]byte(p))
+		}
+		if r.Found() != c.found {
+			t.Errorf("%q: found %v, want %v", c.parts, r.Found(), c.found)
+		}
+	}
+}

@@ -67,6 +67,10 @@ func (r *Redactor) Close() error {
 // Masked is how many masks were written so far.
 func (r *Redactor) Masked() int64 { return r.masked }
 
+// Found says whether what was written so far holds a secret, masked or about to
+// be.
+func (r *Redactor) Found() bool { return r.masked > 0 || len(r.found) > 0 }
+
 // start is where the longest pattern that may still match begins.
 func (r *Redactor) start() int { return r.at - int(r.m.auto.depth[r.state]) }
 
