@@ -366,6 +366,61 @@ func TestRelayWaitsForABusyProxy(t *testing.T) {
 	}
 }
 
+// A port that is taken at a name's address stays its owner's; the others lead to
+// the proxy.
+func TestListenSkipsWhatIsTaken(t *testing.T) {
+	p := newProxied(t, "")
+	at := netip.MustParseAddr("127.64.77.1")
+	taken, err := net.Listen("tcp", at.String()+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	free, err := net.Listen("tcp", at.String()+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Close()
+	n := &network{relay: p.relay, ports: []int{taken.Addr().(*net.TCPAddr).Port, free.Addr().(*net.TCPAddr).Port}}
+	if err := n.listen("git.example.com", at); err != nil {
+		t.Fatal(err)
+	}
+	p.at = free.Addr().String()
+	if e := p.dial(established); !strings.HasPrefix(e.asked, "CONNECT git.example.com:") {
+		t.Errorf("the proxy was asked %q", e.asked)
+	}
+	c, err := net.Dial("tcp", taken.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if own, err := taken.Accept(); err != nil || own.RemoteAddr().String() != c.LocalAddr().String() {
+		t.Errorf("the owner of the port accepts %v, %v", own, err)
+	}
+}
+
+// Names are as many as the open files have room for listeners of.
+func TestRoomForNames(t *testing.T) {
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &was)
+	for _, c := range []struct {
+		files uint64
+		ports int
+		want  int
+	}{{8192, 3, mostNames}, {8192, 10, 692}, {1274, 10, 1}, {1273, 10, 0}, {256, 3, 0}} {
+		limit := unix.Rlimit{Cur: c.files, Max: was.Max}
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := roomForNames(c.ports); got != c.want || (err == nil) != (c.want > 0) {
+			t.Errorf("%d files, %d ports: %d names, %v, want %d", c.files, c.ports, got, err, c.want)
+		}
+	}
+}
+
 func TestReadTunnelHead(t *testing.T) {
 	for name, c := range map[string]struct {
 		pieces []string

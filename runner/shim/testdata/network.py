@@ -113,6 +113,12 @@ def _():
     return connect("127.0.0.1", 443)
 
 
+@attempt("a server at every address")
+def _():
+    with socket.create_server(("", 8080)), socket.create_server(("::", 8443), family=socket.AF_INET6, dualstack_ipv6=True):
+        return connect("127.0.0.1", 8080)
+
+
 @attempt("200 at once")
 def _():
     open_ = [socket.create_connection(("many.example", 80), 60) for _ in range(200)]
