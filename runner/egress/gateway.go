@@ -67,8 +67,12 @@ func mismatch(said string) *Refused {
 	return &Refused{ClassMismatch, "a request on its connection is for " + said}
 }
 
-// splitTarget reads a target in origin form.
+// splitTarget reads a target in origin form. What begins with two slashes is
+// another host to some parsers (RFC 3986 §4.2), so it is refused in every mode.
 func (f *flow) splitTarget(target string) (path, query string, err error) {
+	if !strings.HasPrefix(target, "/") || strings.HasPrefix(target, "//") {
+		return "", "", malformed("the path does not begin with one slash")
+	}
 	if f.entry.Mode == contract.RuleOpaque {
 		path, query, has := strings.Cut(target, "?")
 		if has {
@@ -78,7 +82,7 @@ func (f *flow) splitTarget(target string) (path, query string, err error) {
 	}
 	path, query, err = NormalTarget(target)
 	if err != nil {
-		return "", "", &Refused{ClassMalformed, err.Error()}
+		return "", "", malformed("%v", err)
 	}
 	return path, query, nil
 }

@@ -61,15 +61,26 @@ func (f *frames) begin(p []byte) (n int, err error) {
 	for _, b := range p {
 		f.head = append(f.head, b)
 		n++
-		if len(f.head) < 2 || len(f.head) < frameHead(f.head[1]) {
+		if len(f.head) < 2 {
 			continue
 		}
-		err = f.parse()
-		f.head = f.head[:0]
-		return n, err
+		if f.head[0]&reservedBits != 0 || f.head[1]&maskBit == 0 {
+			return n, malformed("a WebSocket frame is not masked, or uses an extension that was not agreed on")
+		}
+		if len(f.head) == frameHead(f.head[1]) {
+			f.parse()
+			f.head = f.head[:0]
+			return n, nil
+		}
 	}
 	return n, nil
 }
+
+// Bits of a frame's first two bytes.
+const (
+	reservedBits = 0x70
+	maskBit      = 0x80
+)
 
 // frameHead is the size of a masked frame's head by its second byte.
 func frameHead(b byte) int {
@@ -82,21 +93,16 @@ func frameHead(b byte) int {
 	return 2 + 4
 }
 
-func (f *frames) parse() error {
-	const reserved, masked = 0x70, 0x80
-	if f.head[0]&reserved != 0 || f.head[1]&masked == 0 {
-		return malformed("a WebSocket frame is not masked, or uses an extension that was not agreed on")
-	}
+func (f *frames) parse() {
 	f.control = f.head[0]&8 != 0
-	switch rest := f.head[2:]; f.head[1] &^ masked {
+	switch rest := f.head[2:]; f.head[1] &^ maskBit {
 	case 126:
 		f.left = uint64(binary.BigEndian.Uint16(rest))
 	case 127:
 		f.left = binary.BigEndian.Uint64(rest)
 	default:
-		f.left = uint64(f.head[1] &^ masked)
+		f.left = uint64(f.head[1] &^ maskBit)
 	}
 	copy(f.key[:], f.head[len(f.head)-4:])
 	f.at = 0
-	return nil
 }
