@@ -21,6 +21,7 @@ import (
 type bench struct {
 	ctx    context.Context
 	pairs  int
+	bytes  int64  // of a transfer through the way out
 	dir    string // short: a socket's path is bounded
 	bin    string // directory of both programs
 	repo   string // with one small commit

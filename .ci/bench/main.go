@@ -22,11 +22,17 @@ import (
 
 const image = "countersign/sandbox:latest"
 
-func main() { os.Exit(run()) }
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "traffic" {
+		os.Exit(traffic(os.Args[2:]))
+	}
+	os.Exit(run())
+}
 
 func run() int {
 	pairs := flag.Int("pairs", 15, "`N` pairs of short runs; long ones have a third of it")
-	only := flag.String("only", "", "the one `PART` to measure: pure, start, run, warm, tree or runsc")
+	only := flag.String("only", "", "the one `PART` to measure: pure, start, run, warm, tree, runsc or egress")
+	size := flag.Int64("bytes", 1e9, "`N` bytes of a transfer through the way out")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -36,6 +42,7 @@ func run() int {
 		return 1
 	}
 	defer b.close()
+	b.bytes = *size
 	fmt.Printf("%d CPUs (%s), load %s, %d pairs; image %s\n\n", runtime.NumCPU(), runtime.GOARCH, load(), b.pairs, image)
 	failed := 0
 	for _, part := range []struct {
@@ -43,6 +50,7 @@ func run() int {
 		do   func(*bench) error
 	}{
 		{"pure", (*bench).pure}, {"start", (*bench).start}, {"run", (*bench).runs}, {"warm", (*bench).warm}, {"tree", (*bench).trees}, {"runsc", (*bench).runsc},
+		{"egress", (*bench).egress},
 	} {
 		if *only != "" && *only != part.name {
 			continue
