@@ -82,14 +82,16 @@ func Conclude(o Observed) contract.Outcome {
 		return end(contract.StateCancelled, contract.ExitCancelled, ReasonCancelled, "the run was cancelled")
 	case o.Stop == ReasonKilled && o.FaultCode != ReasonEvidence:
 		return end(contract.StateKilled, contract.ExitCancelled, ReasonKilled, "the run was killed")
-	case o.FaultCode == ReasonLost && o.Engine != nil && o.Engine.OOMKilled:
-		code := o.Engine.Code // PID 1 fell with the workload
+	case o.FaultCode == ReasonLost && o.Engine != nil && o.Engine.OOMKilled && o.Engine.Code != 0:
+		code := o.Engine.Code // PID 1 fell with the workload, or nothing could be checked after it
 		out.WorkloadExit = &code
 		return end(contract.StateFailed, code, ReasonMemory, "the memory limit of %d MiB was reached, and the sandbox ended with %d", o.Limits.MemoryMB, code)
 	case o.FaultCode == ReasonLost && o.Engine != nil && o.Engine.PidsFailures > 0 && o.Engine.Code != 0:
 		code := o.Engine.Code // gVisor's own kernel gives up when it is refused a thread
 		out.WorkloadExit = &code
 		return end(contract.StateFailed, code, ReasonPids, "the limit of %d processes was reached, and the sandbox ended with %d", o.Limits.Pids, code)
+	case o.FaultCode == ReasonLost && out.OOM: // after a workload that ended well: it does not pass for that
+		return end(contract.StateFailClosed, contract.ExitFailClosed, ReasonLost, "the memory limit of %d MiB was reached, and %s", o.Limits.MemoryMB, o.Fault)
 	case o.Fault != "":
 		return end(contract.StateFailClosed, contract.ExitFailClosed, o.FaultCode, "%s", o.Fault)
 	case out.TimedOut:

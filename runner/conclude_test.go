@@ -36,6 +36,8 @@ func TestConclude(t *testing.T) {
 		{"child killed by memory, exit 0", Observed{Claimed: &protocol.Exited{MemoryFailures: 1}, Engine: &Exit{OOMKilled: true}}, contract.StateCompleted, 0, "exit", 0},
 		{"killed by memory", Observed{Claimed: &protocol.Exited{Code: 137, Signal: 9, MemoryFailures: 1}, Engine: &Exit{Code: 137, OOMKilled: true}}, contract.StateFailed, 137, "memory", 137},
 		{"PID 1 killed by memory", Observed{Fault: "broke off", FaultCode: ReasonLost, Engine: &Exit{Code: 137, OOMKilled: true}}, contract.StateFailed, 137, "memory", 137},
+		{"memory full after exit 3", Observed{Fault: "probing", FaultCode: ReasonLost, Claimed: &protocol.Exited{Code: 3, MemoryFailures: 1}, Engine: &Exit{Code: 3, OOMKilled: true}}, contract.StateFailed, 3, "memory", 3},
+		{"memory full after exit 0", Observed{Fault: "probing", FaultCode: ReasonLost, Claimed: &protocol.Exited{MemoryFailures: 1}, Engine: &Exit{OOMKilled: true}}, contract.StateFailClosed, 125, "lost", 0},
 		{"gVisor at its limit of processes", Observed{Fault: "broke off", FaultCode: ReasonLost, Engine: &Exit{Code: 2, PidsFailures: 1}}, contract.StateFailed, 2, "pids", 2},
 		{"gVisor at its limit of processes, exit 0", Observed{Fault: "broke off", FaultCode: ReasonLost, Engine: &Exit{PidsFailures: 1}}, contract.StateFailClosed, 125, "lost", -1},
 		{"gVisor at its limit of processes, evidence lost", Observed{Fault: "disk full", FaultCode: ReasonEvidence, Engine: &Exit{Code: 2, PidsFailures: 1}}, contract.StateFailClosed, 125, "evidence", -1},

@@ -222,14 +222,18 @@ func (r *run) step(ctx context.Context, st stage) error {
 	return st.do(r, ctx)
 }
 
-// fail keeps the first fault and says which kind it is.
+// fail keeps the first fault and says which kind it is. That what a lost sandbox
+// left could not be kept is added to its loss, and makes it one of evidence.
 func (r *run) fail(stage string, err error) {
-	if r.seen.Fault != "" {
+	lost := r.seen.FaultCode == ReasonLost && stage == "capture"
+	if r.seen.Fault != "" && !lost {
 		return
 	}
 	var unavailable *Unavailable
 	var wrong *canaryError
 	switch {
+	case lost:
+		r.seen.FaultCode, err = ReasonEvidence, fmt.Errorf("%s; %w", r.seen.Fault, err)
 	case errors.As(err, &wrong): // the canaries speak for themselves
 		return
 	case errors.As(err, &unavailable):
@@ -437,7 +441,12 @@ func (e *canaryError) Error() string {
 	return fmt.Sprintf("%d checks of the sandbox were wrong", e.wrong)
 }
 
-func (r *run) probeBefore(ctx context.Context) error { return r.canaries(ctx, StageBefore) }
+func (r *run) probeBefore(ctx context.Context) error {
+	if err := r.canaries(ctx, StageBefore); err != nil {
+		return err
+	}
+	return r.awaitHolder(ctx)
+}
 
 func (r *run) canaries(ctx context.Context, stage string) error {
 	asked := Probe(stage, r.c, r.spec)

@@ -26,7 +26,8 @@ func (v *openVolume) transport() workspace.Transport {
 }
 
 // holder is a second container that keeps the volume alive where this process
-// cannot. It is started beside the work and asked only when the sandbox died.
+// cannot. It is started beside the way to the work, has to be there before that
+// begins, and is asked only when the sandbox died.
 type holder struct {
 	ready   chan struct{}
 	giveUp  context.CancelFunc
@@ -84,6 +85,36 @@ func (h *holder) start(ctx context.Context, engine Engine, spec Spec, socket str
 	return err
 }
 
+// awaitHolder returns when the workspace would outlive its sandbox.
+func (i *instance) awaitHolder(ctx context.Context) error {
+	if i.hold == nil {
+		return nil
+	}
+	select {
+	case <-i.hold.ready:
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the holder of the workspace: %w", ctx.Err())
+	}
+	if i.hold.err != nil {
+		return fmt.Errorf("holding the workspace: %w", i.hold.err)
+	}
+	return nil
+}
+
+// held is the workspace of a sandbox that died, through the holder.
+type held struct{ streamed }
+
+// List implements [workspace.Transport]. A workspace had a .git at least when
+// its work began: one without anything at all is another, which the engine made
+// anew after it let go of the first. Of that nothing may be said to be deleted.
+func (h held) List(ctx context.Context, b workspace.Bounds) (*workspace.Listing, error) {
+	l, err := h.streamed.List(ctx, b)
+	if err == nil && l.Visited == 0 {
+		return nil, errors.New("the workspace went with its sandbox")
+	}
+	return l, err
+}
+
 // remove ends the holder, whose sandbox must go before the volume can. One that
 // is still on its way is not waited for.
 func (h *holder) remove(ctx context.Context) error {
@@ -111,7 +142,7 @@ func (r *run) captureTransport(alive bool) (workspace.Transport, error) {
 		if r.hold.err != nil {
 			return nil, fmt.Errorf("reaching the workspace: %v", r.hold.err)
 		}
-		return streamed{session: r.hold.session, uid: r.spec.UID}, nil
+		return held{streamed{session: r.hold.session, uid: r.spec.UID}}, nil
 	}
 	return nil, errors.New("the sandbox died before its workspace could be reached")
 }

@@ -113,6 +113,58 @@ func TestMemoryOfAChild(t *testing.T) {
 	}
 }
 
+// A workload that takes itself for as dear as PID 1 and fills its memory with
+// files has the kernel kill PID 1, the largest process. The engine's record says
+// so, and the tree is still captured.
+func TestMemoryOfInit(t *testing.T) {
+	needDocker(t)
+	for _, transport := range transports() {
+		c := newCheckout(t, map[string]string{"a": "a\n"})
+		c.env = append(c.env, "COUNTERSIGN_TRANSPORT="+transport)
+		r := c.sh(limits("memory=64MiB disk=512MiB"), "echo changed > a; echo 500 > /proc/$$/oom_score_adj; exec cat /dev/zero > big")
+		if r.code != 137 || r.outcome.State != contract.StateFailed || !r.outcome.OOM || !strings.HasPrefix(r.outcome.Reason, "memory: the memory limit of 64 MiB") {
+			t.Errorf("%s: exit %d, %s: %s\n%s", transport, r.code, r.outcome.State, r.outcome.Reason, r.stderr)
+		}
+		if ledger := r.file(t, "ledger.jsonl"); !strings.Contains(ledger, "the sandbox broke off") || strings.Contains(ledger, `"workload.exited"`) {
+			t.Errorf("%s: PID 1 lived: the test tests nothing\n%s", transport, ledger)
+		}
+		if patch := r.file(t, "changes.patch"); !strings.Contains(patch, "+changed") {
+			t.Errorf("%s: the patch lacks what was changed:\n%.500s", transport, patch)
+		}
+		if v := c.exec("verify", r.outcome.Evidence); v.code != 0 {
+			t.Errorf("%s: verify: %s", transport, v.stdout)
+		}
+	}
+	if left := leftovers(t); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// Memory that files keep full after the workload leaves none for the checks
+// that follow it. A workload that ended well does not pass then; one that failed
+// has failed.
+func TestMemoryKeptFull(t *testing.T) {
+	needDocker(t)
+	c := newCheckout(t, map[string]string{"a": "a\n"})
+	for _, tt := range []struct {
+		status string
+		exit   int
+		state  contract.State
+		reason string
+	}{
+		{"0", 125, contract.StateFailClosed, "lost: the memory limit of 64 MiB was reached, and probing the sandbox"},
+		{"3", 3, contract.StateFailed, "memory: the memory limit of 64 MiB was reached"},
+	} {
+		r := c.sh(limits("memory=64MiB disk=512MiB"), "echo changed > a; cat /dev/zero > big; exit "+tt.status)
+		if r.code != tt.exit || r.outcome.State != tt.state || !r.outcome.OOM || !strings.HasPrefix(r.outcome.Reason, tt.reason) || r.outcome.Patch.Files != 2 {
+			t.Errorf("exit %d, %s, %d files: %s\n%s", r.code, r.outcome.State, r.outcome.Patch.Files, r.outcome.Reason, r.stderr)
+		}
+		if v := c.exec("verify", r.outcome.Evidence); v.code != 0 {
+			t.Errorf("verify: %s", v.stdout)
+		}
+	}
+}
+
 // A processor's share is enforced by the kernel: who wants more is throttled.
 func TestProcessorShare(t *testing.T) {
 	needDocker(t)

@@ -131,8 +131,8 @@ func (o Outcome) checkEnd(c *checker) {
 		}
 	case StateFailed:
 		want = []int{workload}
-		if workload < 0 {
-			c.addf("workload_exit", "is absent, but the state is failed")
+		if workload <= 0 {
+			c.addf("workload_exit", "is absent or 0, but the state is failed")
 		}
 	case StateTimedOut:
 		want = []int{ExitTimedOut}

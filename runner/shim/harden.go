@@ -16,7 +16,9 @@ import (
 )
 
 // Scores of the out-of-memory killer (proc_pid_oom_score_adj(5)): a workload
-// is always the first to die, so that the shim lives to report it.
+// is the first to die, so that the shim lives to report it. One that lowers its
+// own score, which it may down to the shim's, can have the shim die; then the
+// engine's record reports it.
 const workloadOOMScore = 1000
 
 // spareThreads is how many threads are made ready before a workload runs. Go
