@@ -77,6 +77,7 @@ type importer struct {
 	oidLen int
 	start  map[string]treeEntry
 	tree   []treeEntry
+	buf    []byte // of one file
 
 	cmd    *exec.Cmd
 	in     io.WriteCloser
@@ -97,11 +98,11 @@ func (im *importer) add(e Entry, oid string) {
 
 func (im *importer) file(ctx context.Context, e Entry, r io.Reader) error {
 	if e.Size <= wholeFile {
-		b, err := readAll(r, e.Size)
-		if err != nil {
-			return err
+		im.buf = slices.Grow(im.buf[:0], int(e.Size)+1)[:e.Size] // and the line break of small
+		if _, err := io.ReadFull(r, im.buf); err != nil {
+			return early(err)
 		}
-		return im.small(ctx, e, b)
+		return im.small(ctx, e, im.buf)
 	}
 	if err := im.begin(ctx, e.Size); err != nil {
 		return err
