@@ -1,8 +1,10 @@
 package egress
 
 import (
+	"cmp"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -91,6 +93,22 @@ func (d *denials) sum() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.total
+}
+
+// more is what has no record of its own, in order.
+func (d *denials) more() []moreRecord {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []moreRecord
+	for k, c := range d.counts {
+		if c.seen > c.recorded {
+			all = append(all, moreRecord{k.Host, k.Port, k.class, c.seen - c.recorded})
+		}
+	}
+	slices.SortFunc(all, func(a, b moreRecord) int {
+		return cmp.Or(strings.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Class, b.Class))
+	})
+	return all
 }
 
 // notRecorded takes back what count promised: the ledger had no room.

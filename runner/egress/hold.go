@@ -112,6 +112,9 @@ func (p *Proxy) expire(l *lease) {
 func (p *Proxy) Replace(r *Rules) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.ctx.Err() != nil {
+		return // what was in force to the end is recorded
+	}
 	p.meters = metersFor(r, p.rules, p.meters)
 	p.rules = r
 	for l := range p.leases {

@@ -84,40 +84,49 @@ func granted(r contract.NetRule, until time.Time) contract.NetRule {
 	return r
 }
 
-// What a grant let in ends with it, unless the grant was renewed.
+// What a grant let in ends with it, unless the grant was renewed; what the
+// policy lets in stays.
 func TestGrantEnds(t *testing.T) {
-	b := &bench{t: t, grown: make(chan struct{})}
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		policy, rule := allowOpaque("b.example", 22), allowOpaque("a.example", 22)
-		p, err := New(b.config(compiled(t, policy, granted(rule, start.Add(time.Minute)))))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, forever, releaseForever := p.admit(t.Context(), Question{Target: Target{"b.example", 22}})
-		_, under, release := p.admit(t.Context(), Question{Target: Target{"a.example", 22}})
-		time.Sleep(30 * time.Second)
-		p.Replace(compiled(t, policy, granted(rule, start.Add(2*time.Minute))))
-		<-under.Done()
-		if after := time.Since(start); after < 2*time.Minute || after > 2*time.Minute+time.Second {
-			t.Errorf("it ended after %v", after)
-		}
-		refused := (*Refused)(nil)
-		if !errors.As(context.Cause(under), &refused) || refused.Class != ClassExpired {
-			t.Errorf("the cause is %v", context.Cause(under))
-		}
-		if v, _, _ := p.admit(t.Context(), Question{Target: Target{"a.example", 22}}); v.Class != ClassExpired {
-			t.Errorf("it is decided as %+v", v)
-		}
-		if forever.Err() != nil {
-			t.Error("what the policy lets in ended, too")
-		}
-		release()
-		releaseForever()
-		if len(p.leases) != 0 {
-			t.Errorf("%d leases are left", len(p.leases))
-		}
-	})
+	for _, c := range []struct {
+		renew bool
+		want  time.Duration
+	}{{false, time.Minute}, {true, 2 * time.Minute}} {
+		b := &bench{t: t, grown: make(chan struct{})}
+		synctest.Test(t, func(t *testing.T) {
+			start := time.Now()
+			policy, rule := allowOpaque("b.example", 22), allowOpaque("a.example", 22)
+			q := Question{Target: Target{"a.example", 22}}
+			p, err := New(b.config(compiled(t, policy, granted(rule, start.Add(time.Minute)))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, forever, releaseForever := p.admit(t.Context(), Question{Target: Target{"b.example", 22}})
+			_, under, release := p.admit(t.Context(), q)
+			time.Sleep(30 * time.Second)
+			if c.renew {
+				p.Replace(compiled(t, policy, granted(rule, start.Add(c.want))))
+			}
+			<-under.Done()
+			if after := time.Since(start); after < c.want || after > c.want+time.Second {
+				t.Errorf("it ended after %v, want %v", after, c.want)
+			}
+			refused := (*Refused)(nil)
+			if !errors.As(context.Cause(under), &refused) || refused.Class != ClassExpired {
+				t.Errorf("the cause is %v", context.Cause(under))
+			}
+			if v, _, _ := p.admit(t.Context(), q); v.Class != ClassExpired {
+				t.Errorf("it is decided as %+v", v)
+			}
+			if forever.Err() != nil {
+				t.Error("what the policy lets in ended, too")
+			}
+			release()
+			releaseForever()
+			if len(p.leases) != 0 {
+				t.Errorf("%d leases are left", len(p.leases))
+			}
+		})
+	}
 }
 
 // A revision cuts what it no longer allows and nothing else, and no budget

@@ -132,14 +132,15 @@ type (
 
 // recordEnd writes the counts and closes the ledger to what comes later.
 func (p *Proxy) recordEnd() {
-	for i, m := range p.meters {
-		e := p.rules.Rule(i)
-		p.recorder.put(TypeRule, ruleRecord{i, e.Host, e.Port, m.connections.Load(), m.out.Load(), m.in.Load(), m.charged()})
+	p.mu.Lock()
+	rules := p.rules
+	p.mu.Unlock()
+	for i, t := range p.RuleTotals() {
+		e := rules.Rule(i)
+		p.recorder.put(TypeRule, ruleRecord{i, e.Host, e.Port, t.Connections, t.BytesOut, t.BytesIn, t.Charged})
 	}
-	for k, c := range p.denials.counts {
-		if c.seen > c.recorded {
-			p.recorder.put(TypeMore, moreRecord{k.Host, k.Port, k.class, c.seen - c.recorded})
-		}
+	for _, m := range p.denials.more() {
+		p.recorder.put(TypeMore, m)
 	}
 	t := p.Totals()
 	p.recorder.put(TypeTotals, totalsRecord{t.Allowed, t.Denied, t.BytesOut, p.in.Load()})

@@ -1,9 +1,11 @@
 package egress
 
 import (
+	"bufio"
 	"crypto/tls"
 	"io"
 	"net"
+	"net/http"
 	"runtime"
 	"strings"
 	"testing"
@@ -102,7 +104,11 @@ func TestTunnelRecords(t *testing.T) {
 		Aliases:   []string{"b.example", "c\x1b.example"},
 	}
 	b.listen(22, func(net.Conn) {})
-	b.tunnel("a.example:22", false).CloseWrite()
+	c := b.tunnel("a.example:22", false)
+	if rest, err := io.ReadAll(c); len(rest) > 0 || err != nil { // the server ends its side, and the client is told
+		t.Errorf("%q, %v", rest, err)
+	}
+	c.CloseWrite()
 	b.closed()
 	got := b.of(TypeConnected)[0].(connectedRecord)
 	if got.Address != "127.0.0.1:22" || got.Mode != "opaque" || got.Rule != 0 || strings.Join(got.Aliases, " ") != `b.example c\x1b.example` {
@@ -301,3 +307,53 @@ func TestTunnelIsFlat(t *testing.T) {
 }
 
 type onlyWriter struct{ io.Writer }
+
+// Plain HTTP is read in an opaque tunnel, too: each request must name the
+// tunnel's target. It goes over the connection that is there already.
+func TestPlainHTTPGoesOverTheTunnel(t *testing.T) {
+	b := newBench(t, allowOpaque("a.example", 80))
+	made, heard := make(chan string, 9), make(chan string, 9)
+	b.listen(80, func(conn net.Conn) {
+		made <- "one"
+		r := bufio.NewReader(conn)
+		for {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			heard <- req.Method + " " + req.Host + req.RequestURI
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+		}
+	})
+	c := b.tunnel("a.example:80", true)
+	for _, request := range []struct {
+		sent   string
+		status int
+	}{
+		{"DELETE /x HTTP/1.1\r\nHost: a.example\r\n\r\n", 200},
+		{"GET /y HTTP/1.1\r\nHost: a.example:80\r\n\r\n", 200},
+		{"GET /z HTTP/1.1\r\nHost: b.example\r\n\r\n", 403},
+	} {
+		io.WriteString(slow{c}, request.sent)
+		res, err := http.ReadResponse(c.r, nil)
+		if err != nil || res.StatusCode != request.status {
+			t.Fatalf("%q: %v, %v, want %d", request.sent, res, err, request.status)
+		}
+		io.ReadAll(res.Body)
+	}
+	c.Close()
+	b.proxy.Close()
+	close(made)
+	close(heard)
+	var requests []string
+	for r := range heard {
+		requests = append(requests, r)
+	}
+	if got := strings.Join(requests, ", "); got != "DELETE a.example/x, GET a.example/y" {
+		t.Errorf("the server heard %s", got)
+	}
+	if n := len(made); n != 1 {
+		t.Errorf("%d connections were made", n)
+	}
+	b.denied(ClassMismatch)
+}

@@ -173,7 +173,7 @@ func (b *bench) dial() *net.UnixConn {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(time.Minute)) // a hanging test ends
+	c.SetDeadline(time.Now().Add(20 * time.Second)) // a hanging test ends
 	return c.(*net.UnixConn)
 }
 
@@ -235,7 +235,7 @@ func (b *bench) of(typ string) []any {
 // wait returns the first record of a type that satisfies ok, when it is there.
 func wait[T any](b *bench, typ string, ok func(T) bool) T {
 	b.t.Helper()
-	limit := time.After(time.Minute)
+	limit := time.After(20 * time.Second)
 	for {
 		b.mu.Lock()
 		grown := b.grown
