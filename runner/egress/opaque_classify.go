@@ -61,7 +61,10 @@ func firstLine(b []byte) (kind protocol, known bool) {
 	}
 	b = bytes.TrimLeft(b, "\r\n\t ")
 	line, _, whole := bytes.Cut(b, []byte("\n"))
-	method, rest, spaced := strings.Cut(string(line), " ")
+	method, rest, spaced := string(line), "", false
+	if i := strings.IndexAny(method, requestSpace); i >= 0 {
+		method, rest, spaced = method[:i], method[i+1:], true
+	}
 	switch {
 	case method != "" && !isToken(method):
 		return protocolOther, true
@@ -72,6 +75,10 @@ func firstLine(b []byte) (kind protocol, known bool) {
 	}
 	return protocolOther, whole
 }
+
+// requestSpace is what a lenient server takes for the space behind a method (RFC
+// 9112 §3): what it would read as a request is read as one here, and refused.
+const requestSpace = " \t\v\f\r"
 
 // isCommonMethod knows the methods of RFC 9110, RFC 5789 and RFC 9113 §3.4 by
 // name; they need no version behind them.
