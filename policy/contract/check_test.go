@@ -298,7 +298,7 @@ func TestOutcomeRules(t *testing.T) {
 		{StateCompleted, 0, exit(1), "workload_exit"},
 		{StateCompleted, 1, exit(0), "exit_code"},
 		{StateFailed, 2, exit(2), ""},
-		{StateFailed, 125, exit(125), ""}, // the reason tells it from ours
+		{StateFailed, 125, exit(125), ""},          // the reason tells it from ours
 		{StateFailed, 0, exit(0), "workload_exit"}, // whoever looks at the status alone would take it for success
 		{StateFailed, 2, exit(3), "exit_code"},
 		{StateFailed, 2, nil, "workload_exit"},

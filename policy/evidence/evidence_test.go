@@ -136,6 +136,22 @@ func TestAddedFiles(t *testing.T) {
 	}
 }
 
+func TestAddedDirectories(t *testing.T) {
+	good := newRun(t).write()
+	for _, name := range []string{"empty", "inputs/empty", "promotions", "a\x1b[2J"} {
+		bad := clone(good)
+		bad[name] = &fstest.MapFile{Mode: fs.ModeDir | 0o755}
+		if got := Verify(bad, nil); got.Verdict != Failed || failures(got) != "directory "+contract.Escape(name) {
+			t.Errorf("%q added: %s, failed: %s", name, got.Verdict, failures(got))
+		}
+	}
+	bad := clone(good)
+	bad["a/b/c"] = &fstest.MapFile{Mode: fs.ModeDir | 0o755}
+	if got := Verify(bad, nil); failures(got) != "directory a" {
+		t.Errorf("nested ones: failed: %s", failures(got))
+	}
+}
+
 // TestLedgerLines changes lines and then signs the bundle again as it is, with
 // the right key, so that the chain itself must tell.
 func TestLedgerLines(t *testing.T) {

@@ -48,6 +48,7 @@ func (v *verifier) run() {
 	}
 	v.report.RunID = v.statement.Predicate.RunID
 	v.everyFile()
+	v.emptyDirectories()
 	v.layout()
 	v.subject()
 	v.ledgerChain()
@@ -146,6 +147,26 @@ func (v *verifier) everyFile() {
 		default:
 			v.add("file "+name, true, "%s", have)
 		}
+	}
+}
+
+// emptyDirectories finds what digests of files do not show: a directory of a
+// bundle is made for a file in it.
+func (v *verifier) emptyDirectories() {
+	err := fs.WalkDir(v.fsys, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() || name == "." {
+			return err
+		}
+		for file := range v.files {
+			if strings.HasPrefix(file, name+"/") {
+				return nil
+			}
+		}
+		v.add("directory "+name, false, "was added: no file is in it")
+		return fs.SkipDir
+	})
+	if err != nil {
+		v.check("directories", err, "")
 	}
 }
 
