@@ -1,11 +1,13 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/countersign-dev/countersign/policy/contract"
 )
@@ -89,6 +91,70 @@ while True:
 				t.Errorf("left behind: %v", left)
 			}
 		})
+	}
+}
+
+// A mistyped command line is told as every outcome is: with --json, wherever it
+// stands, by one object.
+func TestMistyped(t *testing.T) {
+	c := newCheckout(t, nil)
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"run", "--json", "--nosuch", "--", "true"}, "unknown flag: --nosuch"},
+		{[]string{"run", "--nosuch", "--json", "--", "true"}, "unknown flag: --nosuch"},
+		{[]string{"run", "--timeout", "soon", "--json", "--", "true"}, "soon"},
+		{[]string{"run", "--json", "--rev"}, "--rev"},
+		{[]string{"run", "--json"}, "there is no command to run"},
+	} {
+		r := c.exec(tt.args...)
+		if err := json.Unmarshal([]byte(r.stdout), &r.outcome); err != nil {
+			t.Errorf("%v: standard output is not one JSON object: %v\n%s%s", tt.args, err, r.stdout, r.stderr)
+		}
+		if r.code != 125 || r.outcome.ExitCode != 125 || r.outcome.State != contract.StateFailClosed || r.outcome.WorkloadExit != nil ||
+			!strings.HasPrefix(r.outcome.Reason, "unavailable: ") || !strings.Contains(r.outcome.Reason, tt.want) || !strings.Contains(r.stderr, tt.want) {
+			t.Errorf("%v: exit %d (%s)\n%s", tt.args, r.code, r.outcome.Reason, r.stderr)
+		}
+	}
+	for _, args := range [][]string{{"run", "--nosuch", "--", "prog", "--json"}, {"run", "--nosuch"}} {
+		if r := c.exec(args...); r.code != 125 || r.stdout != "" || !strings.Contains(r.stderr, "unknown flag: --nosuch; see countersign run --help") {
+			t.Errorf("%v: exit %d\n%s%s", args, r.code, r.stdout, r.stderr)
+		}
+	}
+}
+
+// A repository's path may hold what moves a cursor. One with a line break, which
+// git cannot be told, and one that is no text, which evidence could not name, are
+// refused with the reason.
+func TestOddRepositoryPaths(t *testing.T) {
+	needDocker(t)
+	c := newCheckout(t, map[string]string{"a": "a\n"})
+	for _, tt := range []struct {
+		name string
+		exit int
+		want string
+	}{
+		{"repo\x1b[2J", 0, "exit: "},
+		{"repo\nx", 125, "has a line break, which git's list of object directories cannot hold"},
+		{"repo\xff\x1b[2J", 125, `repo\xff\x1b[2J" is not UTF-8 text, in which evidence names it: move it`},
+	} {
+		here := *c
+		here.dir = filepath.Join(c.dir, tt.name)
+		c.git("clone", "-q", c.dir, here.dir)
+		r := here.sh("", "echo changed > a")
+		if r.code != tt.exit || r.outcome.ExitCode != tt.exit || !strings.Contains(r.outcome.Reason, tt.want) || strings.Contains(r.stderr, "\x1b") || !utf8.ValidString(r.stderr) {
+			t.Errorf("exit %d (%s)\n%q", r.code, r.outcome.Reason, r.stderr)
+		}
+		if tt.exit != 0 {
+			continue
+		}
+		if want := filepath.Join(here.dir, ".countersign"); !strings.HasPrefix(r.outcome.Evidence, want) || r.outcome.Patch.Files != 1 {
+			t.Errorf("%d files, evidence in %q", r.outcome.Patch.Files, r.outcome.Evidence)
+		}
+		if v := here.exec("verify", r.outcome.Evidence); v.code != 0 {
+			t.Errorf("verify: %s", v.stdout)
+		}
 	}
 }
 

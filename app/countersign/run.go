@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -51,8 +52,24 @@ Ctrl-C ends it at once.`,
 	f.register(cmd)
 	cmd.Flags().StringVar(&f.evidence, "evidence", "", "`DIR` for the evidence, which must not exist (default: .countersign/runs/<id> in the repository)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print one JSON object on standard output, all else on standard error")
-	cmd.SetFlagErrorFunc(flagError)
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		err = flagError(cmd, err)
+		if f.json = f.json || jsonAsked(os.Args); !f.json {
+			return err
+		}
+		l := &localRun{f: &f, own: plain(cmd.ErrOrStderr()), result: cmd.OutOrStdout()}
+		return l.finish(failClosed("", runner.ReasonUnavailable, err))
+	})
 	return cmd
+}
+
+// jsonAsked says whether --json is among the flags, also after a mistyped one,
+// where parsing ends: a program that asked for an object gets one.
+func jsonAsked(args []string) bool {
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	return slices.Contains(args, "--json")
 }
 
 func flagError(cmd *cobra.Command, err error) error {
@@ -314,7 +331,7 @@ func (l *localRun) finish(out contract.Outcome) error {
 	}
 	fmt.Fprintf(l.own, "countersign: %s (%s)\n", out.State, contract.Escape(out.Reason))
 	if out.Evidence != "" {
-		fmt.Fprintf(l.own, "countersign: %d files changed; evidence in %s\n", out.Patch.Files, out.Evidence)
+		fmt.Fprintf(l.own, "countersign: %d files changed; evidence in %s\n", out.Patch.Files, contract.Escape(out.Evidence))
 	}
 	if out.ExitCode == 0 {
 		return nil
