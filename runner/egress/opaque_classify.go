@@ -59,7 +59,7 @@ func firstLine(b []byte) (kind protocol, known bool) {
 	if old, known := oldHello(b); old || !known {
 		return protocolTLS, known
 	}
-	b = bytes.TrimLeft(b, "\r\n\t ")
+	b = bytes.TrimLeft(b, "\n"+requestSpace)
 	line, _, whole := bytes.Cut(b, []byte("\n"))
 	method, rest, spaced := string(line), "", false
 	if i := strings.IndexAny(method, requestSpace); i >= 0 {
