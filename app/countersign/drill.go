@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,7 +38,8 @@ func newDrillCommand() *cobra.Command {
 		Long: `Drill runs hostile workloads through the same path as run does, on the image of
 make sandbox-image, and prints for each control what was tried and what
 happened. Everything it makes, a repository and planted secrets among it, is in
-a temporary directory and is removed again.
+a temporary directory and is removed again. What runs reach through their way
+out are servers of the drill on loopback: no other network is needed.
 
 Verdicts: "holds"; "refused" (nothing was started, as it must be); "weaker" (less
 than under runc, exactly as stated for this isolation); "FAILS".
@@ -112,7 +114,7 @@ type sealedRuns struct {
 	dir    string
 	engine *docker.Engine
 	stderr io.Writer
-	runs   int
+	runs   atomic.Int64
 }
 
 var _ drill.Sealed = (*sealedRuns)(nil)
@@ -158,8 +160,7 @@ func (s *sealedRuns) Commit(ctx context.Context, files map[string]string) error 
 
 // Run performs one work.
 func (s *sealedRuns) Run(ctx context.Context, w drill.Work) (drill.Result, error) {
-	s.runs++
-	base := filepath.Join(s.dir, fmt.Sprintf("run-%d", s.runs))
+	base := filepath.Join(s.dir, fmt.Sprintf("run-%d", s.runs.Add(1)))
 	if err := errors.Join(os.MkdirAll(base, 0o755), os.WriteFile(filepath.Join(base, "policy.yml"), []byte(w.Policy), 0o600)); err != nil {
 		return drill.Result{}, fmt.Errorf("writing the policy: %v", err)
 	}
@@ -174,14 +175,14 @@ func (s *sealedRuns) Run(ctx context.Context, w drill.Work) (drill.Result, error
 	}
 	evidence := filepath.Join(base, "evidence")
 	args := append([]string{
-		"run", "--json", "--repo", s.repo(), "--policy", filepath.Join(base, "policy.yml"), "--isolation", w.Isolation, "--evidence", evidence, "--",
+		"run", "--json", "--repo", s.repo(), "--policy", filepath.Join(base, "policy.yml"), "--isolation", w.Isolation, "--evidence", evidence, "--resolver", w.Resolver, "--",
 	}, w.Argv...)
 	c := exec.CommandContext(ctx, s.self, args...)
 	c.Env = append(s.environ(host, w.Home), w.HostEnv...)
 	// A Ctrl-C at the terminal is for the drill, which hands it on once.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
-	r, err := s.watch(ctx, c, w.ShowAt)
+	r, err := s.watch(ctx, c, w)
 	if err != nil {
 		return r, err
 	}
@@ -205,9 +206,9 @@ func (s *sealedRuns) environ(host, home string) []string {
 	}
 }
 
-// watch reads what a run prints, and looks at its container at the line showAt:
+// watch reads what a run prints, and looks at its container where the work says:
 // until that is done nothing more is read, so the workload cannot end.
-func (s *sealedRuns) watch(ctx context.Context, c *exec.Cmd, showAt string) (drill.Result, error) {
+func (s *sealedRuns) watch(ctx context.Context, c *exec.Cmd, work drill.Work) (drill.Result, error) {
 	var r drill.Result
 	var result bytes.Buffer
 	c.Stdout = &result
@@ -218,8 +219,11 @@ func (s *sealedRuns) watch(ctx context.Context, c *exec.Cmd, showAt string) (dri
 	if err := c.Start(); err != nil {
 		return r, fmt.Errorf("running countersign: %v", err)
 	}
-	w := &watcher{showAt: showAt, show: func(runID string) ([]byte, error) {
+	w := &watcher{showAt: work.ShowAt, show: func(runID string) ([]byte, error) {
 		d, err := s.engine.Describe(ctx, runID)
+		if err == nil && work.Look != nil {
+			work.Look(d.Text)
+		}
 		return d.Text, err
 	}}
 	_, copyErr := io.Copy(w, said)

@@ -49,7 +49,7 @@ func TestDrill(t *testing.T) {
 			t.Errorf("%s %s: %s: %s", row.Verdict, row.Control, row.Tried, row.Happened)
 		}
 	}
-	if r.code != 0 || !report.OK || report.Attempts < 250 || len(report.Rows) < 40 {
+	if r.code != 0 || !report.OK || report.Attempts < 640 || len(report.Rows) < 60 {
 		t.Errorf("exit %d, ok %t, %d attempts, %d rows\n%s", r.code, report.OK, report.Attempts, len(report.Rows), r.stderr)
 	}
 	nothingLeftOf(t, tmp)
@@ -81,8 +81,14 @@ func TestNoDrill(t *testing.T) {
 	nothingLeftOf(t, tmp)
 }
 
-// An interrupted drill ends its run and leaves nothing.
+// An interrupted drill ends its runs, one or two at a time, and leaves nothing.
 func TestDrillInterrupted(t *testing.T) {
+	for _, work := range []string{"another run's way out", "residue"} {
+		t.Run(work, func(t *testing.T) { interruptDrill(t, work) })
+	}
+}
+
+func interruptDrill(t *testing.T, work string) {
 	c, tmp := drillHere(t)
 	cmd := c.command("drill", "--json")
 	var stdout bytes.Buffer
@@ -100,7 +106,7 @@ func TestDrillInterrupted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasPrefix(line, "countersign: drill: residue") {
+		if strings.HasPrefix(line, "countersign: drill: "+work) {
 			break
 		}
 	}

@@ -61,6 +61,7 @@ func controls(isolation contract.Isolation) []control {
 		{"wall clock", fmt.Sprintf("a workload and a daemon that ignore SIGTERM, with %d s", clockSec), inTime},
 		{"nothing is left", "containers, volumes, directories, processes and files of every work; the repository", nothingLeft},
 	}
+	list = append(list, egressControls()...)
 	if isolation == contract.IsolationRunsc {
 		list = append(list,
 			control{"PID 1 ended by its own", "SIGKILL to PID 1 from a process of the same uid", endedInit},
@@ -86,7 +87,11 @@ func judge(f *findings) Report {
 
 // attempts of all works.
 func (f *findings) attempts() []Attempt {
-	return slices.Concat(f.work(workAttempts).attempts, f.work(workResidue).attempts, f.work(workAgain).attempts)
+	var out []Attempt
+	for _, name := range []string{workAttempts, workEgress, workNeighbour, workResidue, workAgain} {
+		out = append(out, f.work(name).attempts...)
+	}
+	return out
 }
 
 // strays are controls that inside.py tried and no row is for.

@@ -12,9 +12,11 @@
 // judges are pure, what they need is gathered before.
 //
 // The package never talks to an engine and never loosens a run: it asks for
-// contracts and looks at what the runs left. It opens one listener on loopback
-// and on the engine's bridge for as long as the drill lasts, which serves a
-// harmless script, so that a download that works is seen to work.
+// contracts and looks at what the runs left. For as long as the drill lasts it
+// opens listeners on loopback and on the engine's bridge that serve a harmless
+// script, so that a download that works is seen to work; and, on loopback, the
+// servers and the name server that a run with a way out is led to. It needs no
+// other network.
 package drill
 
 import (
@@ -22,6 +24,7 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/policy/contract"
@@ -29,6 +32,9 @@ import (
 
 //go:embed inside.py
 var program string
+
+//go:embed egress.py
+var egressProgram string
 
 // Program is the hostile program, for tests that run it by themselves.
 func Program() string { return program }
@@ -40,7 +46,8 @@ type Sealed interface {
 	// and executable. It is called once, before Run.
 	Commit(ctx context.Context, files map[string]string) error
 	// Run performs one work and returns when it has ended. An error means that
-	// there is no result, not that the work failed.
+	// there is no result, not that the work failed. It is called for a work and
+	// its Beside at the same time.
 	Run(ctx context.Context, w Work) (Result, error)
 }
 
@@ -66,6 +73,14 @@ type Work struct {
 	// ShowAt, when set, is a line of the workload's output at which the run is
 	// looked at from the host, before more of its output is read.
 	ShowAt string
+	// Look, when set, is given the engine's record while the run is looked at.
+	Look func(shown []byte)
+	// Resolver is the name server that the run's proxy asks; "" is the machine's.
+	Resolver string
+	// Beside, when not nil, is performed at the same time. Ended, when set, is
+	// called when the work has.
+	Beside *Work
+	Ended  func()
 }
 
 // Result is what became of one work.
@@ -105,7 +120,7 @@ type Unable struct{ Why string }
 
 func (u *Unable) Error() string { return "the drill could not run: " + u.Why }
 
-// Run performs a drill. The error is an [*Unable] when there is no sandbox to
+// Run performs a drill, which takes about half a minute. The error is an [*Unable] when there is no sandbox to
 // try anything in.
 func Run(ctx context.Context, c Config) (Report, error) {
 	begun := c.Now()
@@ -132,23 +147,48 @@ func gather(ctx context.Context, c Config) (f *findings, err error) {
 	}
 	f = &findings{isolation: c.Isolation, secrets: p.secrets, works: map[string]*finding{}}
 	for _, w := range works(c, p) {
+		if err := f.perform(ctx, c, p, w); err != nil {
+			return nil, err
+		}
+	}
+	f.hits, f.found, f.key, f.knocked = p.hits(), p.way.found(), p.way.key, p.way.knocked
+	return f, nil
+}
+
+// perform has a work and the one beside it run, and notes what they left.
+func (f *findings) perform(ctx context.Context, c Config, p *planted, w Work) error {
+	together := []Work{w}
+	if w.Beside != nil {
+		together = append(together, *w.Beside)
+	}
+	results, errs := make([]Result, len(together)), make([]error, len(together))
+	var running sync.WaitGroup
+	for i, w := range together {
 		if c.Progress != nil {
 			c.Progress(w.Name)
 		}
-		got, err := c.Sealed.Run(ctx, w)
-		if ctx.Err() != nil {
-			return nil, &Unable{"it was interrupted"}
+		running.Go(func() {
+			results[i], errs[i] = c.Sealed.Run(ctx, w)
+			if w.Ended != nil {
+				w.Ended()
+			}
+		})
+	}
+	running.Wait()
+	if ctx.Err() != nil {
+		return &Unable{"it was interrupted"}
+	}
+	for i, w := range together {
+		if errs[i] != nil {
+			return &Unable{fmt.Sprintf("%s: %v", w.Name, errs[i])}
 		}
-		if err != nil {
-			return nil, &Unable{fmt.Sprintf("%s: %v", w.Name, err)}
+		if w.Name == workAttempts && results[i].Outcome.WorkloadExit == nil {
+			return &Unable{fmt.Sprintf("no workload could be started: %s", results[i].Outcome.Reason)}
 		}
-		if w.Name == workAttempts && got.Outcome.WorkloadExit == nil {
-			return nil, &Unable{fmt.Sprintf("no workload could be started: %s", got.Outcome.Reason)}
-		}
-		if f.works[w.Name], err = read(got, p); err != nil {
-			return nil, &Unable{fmt.Sprintf("%s: %v", w.Name, err)}
+		var err error
+		if f.works[w.Name], err = read(results[i], p); err != nil {
+			return &Unable{fmt.Sprintf("%s: %v", w.Name, err)}
 		}
 	}
-	f.hits = p.hits()
-	return f, nil
+	return nil
 }

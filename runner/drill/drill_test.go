@@ -9,10 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/countersign-dev/countersign/policy/contract"
+	"github.com/countersign-dev/countersign/runner/egress"
 )
 
 func TestWrong(t *testing.T) {
@@ -86,9 +88,9 @@ func exit(n int) *int { return &n }
 func sound() *findings {
 	f := &findings{isolation: contract.IsolationRunc, secrets: []string{"drill-secret-0"}, works: map[string]*finding{}}
 	probed := []stage{{Stage: "before", Checks: 300}, {Stage: "after", Checks: 300}}
-	for i, name := range []string{workAttempts, workResidue, workAgain, workDaemons, workMemory, workProcesses, workDisk, workFlood, workClock} {
+	for i, name := range []string{workAttempts, workEgress, workNeighbour, workResidue, workAgain, workDaemons, workMemory, workProcesses, workDisk, workFlood, workClock} {
 		f.works[name] = &finding{started: true, stages: slices.Clone(probed), Result: Result{Outcome: contract.Outcome{
-			RunID: fmt.Sprint("run_", i), State: contract.StateCompleted, WorkloadExit: exit(0), Reason: "exit: the workload exited with 0",
+			RunID: fmt.Sprint("run_", i), ContractDigest: fmt.Sprint("sha256:", i), State: contract.StateCompleted, WorkloadExit: exit(0), Reason: "exit: the workload exited with 0",
 		}}}
 	}
 	for name, out := range map[string]contract.Outcome{
@@ -109,9 +111,15 @@ func sound() *findings {
 	first := f.works[workAttempts]
 	first.Shown = []byte(`[{"HostConfig":{}}]`)
 	first.patch = strings.Repeat("new file mode 120000\n", 6)
+	onTheWay := egressControls()
 	for _, c := range controls(f.isolation) {
-		first.attempts = append(first.attempts, Attempt{c.name, "no way out", "EPERM"})
+		w := first
+		if slices.ContainsFunc(onTheWay, func(o control) bool { return o.name == c.name }) {
+			w = f.works[workEgress]
+		}
+		w.attempts = append(w.attempts, Attempt{c.name, "no way out", "EPERM"})
 	}
+	soundWayOut(f)
 	for _, name := range []string{workResidue, workAgain} {
 		f.works[name].attempts = []Attempt{{residueControl, "no marker of an earlier run", "none"}}
 	}
@@ -121,6 +129,39 @@ func sound() *findings {
 	f.works[workFlood].Said = []byte("countersign: output.log is full: 5 bytes\n")
 	f.works[workClock].patch = "+++ b/before-the-end\n"
 	return f
+}
+
+// soundWayOut is what two runs with a way out leave when every control of it
+// holds.
+func soundWayOut(f *findings) {
+	f.key, f.knocked = "drill-secret-0", closedUnanswered
+	const told = "countersign: unlisted.drill.test:80 is not in this run's contract (no rule); run again with --allow unlisted.drill.test:80\n"
+	w := f.works[workEgress]
+	w.output, w.Said = told+strings.Repeat("secret: ***\n", 5), []byte(told)
+	w.ledger = wayOutLedger{connected: 3, closed: 3, requests: 2, refusals: 4, more: 1, denied: map[refusal]bool{}, totals: &contract.EgressTotals{Allowed: 5, Denied: 5}}
+	for host, classes := range map[string][]egress.Class{
+		hostUnlisted: {egress.ClassHost}, hostNeighbour: {egress.ClassHost}, hostInner: {egress.ClassAddress}, hostMapped: {egress.ClassAddress},
+		hostMetadata: {egress.ClassAddress}, hostMetadata6: {egress.ClassAddress}, hostEmbedded: {egress.ClassAddress}, hostZero: {egress.ClassAddress},
+		hostRebind: {egress.ClassAddress}, "2130706433": {egress.ClassName}, "[::1]": {egress.ClassName}, hostSecure: {egress.ClassMismatch},
+		hostListed:    {egress.ClassPort, egress.ClassMismatch, egress.ClassMalformed, egress.ClassBounds, egress.ClassProtocol},
+		hostGateway:   {egress.ClassMalformed, egress.ClassProtocol, egress.ClassPath, egress.ClassMethod},
+		hostInspected: {egress.ClassMismatch, egress.ClassPath}, hostSink: {egress.ClassBudget}, hostSmall: {egress.ClassBudget}, hostSlender: {egress.ClassBudget},
+		"": {egress.ClassPeer},
+	} {
+		for _, c := range classes {
+			w.ledger.denied[refusal{host, c}] = true
+		}
+	}
+	other := f.works[workNeighbour]
+	other.attempts = []Attempt{{otherRun, "no host of the run beside it", "refused with 403"}}
+	other.ledger.denied = map[refusal]bool{{hostListed, egress.ClassHost}: true}
+	f.found = found{sunk: sinkUpload, questions: map[string]int{hostListed: 9, hostRebind: 2}}
+	for _, host := range []string{hostListed, hostWild, hostSecure, hostSmall} {
+		f.found.requests = append(f.found.requests, request{Host: host + ":1", Path: "/v1/upload", Body: 100})
+	}
+	for _, host := range []string{hostUpstream, hostUpstream, hostInspected, hostInspected} {
+		f.found.requests = append(f.found.requests, request{Host: host, Path: "/v1/upload", Key: f.key, Body: 50})
+	}
 }
 
 // Each row turns red by its own fault and by no other's.
@@ -168,6 +209,51 @@ func TestRows(t *testing.T) {
 		{"nothing is left", func(f *findings) { f.works[workFlood].RepoChanged = true }},
 		{"metadata address", func(f *findings) { spoil(f, "metadata address", "ok") }},
 		{"Docker's socket", func(f *findings) { spoil(f, "Docker's socket", "ok") }},
+		{"the way out that the contract gives", func(f *findings) { spoilWay(f, "the way out that the contract gives", "ok") }},
+		{"the way out that the contract gives", func(f *findings) { f.found.requests = slices.Delete(f.found.requests, 1, 2) }},
+		{"unlisted host", func(f *findings) { spoilWay(f, "unlisted host", "ok: not refused") }},
+		{"unlisted host", func(f *findings) { f.found.forged = []string{"unlisted"} }},
+		{"unlisted host", func(f *findings) { delete(f.works[workEgress].ledger.denied, refusal{hostListed, egress.ClassPort}) }},
+		{"private address by name", func(f *findings) { f.found.forged = []string{"private"} }},
+		{"metadata and this machine by name", func(f *findings) { delete(f.works[workEgress].ledger.denied, refusal{hostZero, egress.ClassAddress}) }},
+		{"an answer that changes", func(f *findings) { f.found.questions[hostRebind] = 3 }},
+		{"addresses in every spelling", func(f *findings) { f.found.forged = []string{"address"} }},
+		{"one name: tunnel, server name, Host", func(f *findings) { f.found.forged = []string{"name"} }},
+		{"requests that parsers disagree on", func(f *findings) { f.found.forged = []string{"smuggled"} }},
+		{"other protocols", func(f *findings) { f.found.forged = []string{"protocol"} }},
+		{"requests outside a rule", func(f *findings) { f.found.forged = []string{"rule"} }},
+		{"upload budget", func(f *findings) { f.found.sunk++ }},
+		{"upload budget", func(f *findings) { f.found.sunk = 0 }},
+		{"upload budget", func(f *findings) { f.found.requests[3].Body = smallUpload + 1 }},
+		{"upload budget", func(f *findings) { f.found.requests[3].Body = 0 }},
+		{"upload budget", func(f *findings) { f.found.requests[4].Body = smallUpload + 1 }},
+		{"look-ups leave nothing", func(f *findings) { f.found.questions["data.drill.test"] = 0 }},
+		{"redirect to an unlisted host", func(f *findings) { f.found.forged = []string{"redirect"} }},
+		{"piped download from an unlisted host", func(f *findings) { f.works[workEgress].Said = nil }},
+		{"piped download from an unlisted host", func(f *findings) {
+			f.works[workEgress].output = strings.ReplaceAll(f.works[workEgress].output, "--allow", "")
+		}},
+		{"the proxy's socket", func(f *findings) { spoilWay(f, "the proxy's socket", "ok: not refused") }},
+		{"a foreign process at the proxy's socket", func(f *findings) { f.knocked = "" }},
+		{"a foreign process at the proxy's socket", func(f *findings) { f.knocked = "HTTP/1.1 200 Connection established" }},
+		{"a foreign process at the proxy's socket", func(f *findings) { delete(f.works[workEgress].ledger.denied, refusal{"", egress.ClassPeer}) }},
+		{"injected credential", func(f *findings) { f.found.requests[4].Key = "" }},
+		{"injected credential", func(f *findings) { f.found.requests[0].Key = f.key }},
+		{"injected credential", func(f *findings) { f.found.requests[5].Authorization = "Bearer x" }},
+		{"secret file", func(f *findings) {
+			f.works[workEgress].output = strings.ReplaceAll(f.works[workEgress].output, "secret: ", "")
+		}},
+		{otherRun, func(f *findings) {
+			f.works[workNeighbour].Outcome.ContractDigest = f.works[workEgress].Outcome.ContractDigest
+		}},
+		{otherRun, func(f *findings) { f.works[workNeighbour].Exit = 1 }},
+		{otherRun, func(f *findings) { f.found.forged = []string{"neighbour"} }},
+		{otherRun, func(f *findings) { f.works[workNeighbour].attempts[0].Result = "ok: not refused" }},
+		{otherRun, func(f *findings) { f.works[workNeighbour].ledger.denied = nil }},
+		{"records of the way out", func(f *findings) { f.works[workEgress].ledger.totals = nil }},
+		{"records of the way out", func(f *findings) { f.works[workEgress].ledger.closed-- }},
+		{"records of the way out", func(f *findings) { f.works[workEgress].ledger.refusals-- }},
+		{"records of the way out", func(f *findings) { f.works[workEgress].ledger.named = true }},
 		{"a new control", func(f *findings) { spoil(f, "a new control", "EPERM") }},
 	} {
 		f := sound()
@@ -188,6 +274,11 @@ func TestRows(t *testing.T) {
 
 func spoil(f *findings, control, result string) {
 	w := f.works[workAttempts]
+	w.attempts = append(w.attempts, Attempt{control, "no way out", result})
+}
+
+func spoilWay(f *findings, control, result string) {
+	w := f.works[workEgress]
 	w.attempts = append(w.attempts, Attempt{control, "no way out", result})
 }
 
@@ -234,7 +325,9 @@ type fake struct {
 	result Result
 	err    error
 	files  map[string]string
-	works  []Work
+
+	mu    sync.Mutex
+	works []Work
 }
 
 func (f *fake) Commit(_ context.Context, files map[string]string) error {
@@ -243,6 +336,8 @@ func (f *fake) Commit(_ context.Context, files map[string]string) error {
 }
 
 func (f *fake) Run(_ context.Context, w Work) (Result, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.works = append(f.works, w)
 	return f.result, f.err
 }

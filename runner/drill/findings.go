@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/policy/contract"
+	"github.com/countersign-dev/countersign/runner/egress"
 )
 
 // Files of a bundle that are looked into by name.
@@ -27,6 +28,9 @@ type findings struct {
 	secrets   []string
 	works     map[string]*finding // by name
 	hits      int64               // connections that reached the drill's listeners
+	found     found               // what the target of the way out noted
+	key       string              // the credential that proxies inject
+	knocked   string              // what a process outside the sandbox was told, see knock
 }
 
 // finding is what became of one work.
@@ -40,6 +44,15 @@ type finding struct {
 	started  bool     // the ledger says that a workload was
 	leaks    []string // where a planted secret is
 	onHost   []string // what the workload made that is seen on the host
+	ledger   wayOutLedger
+}
+
+// wayOutLedger is what a run's ledger says of its way out.
+type wayOutLedger struct {
+	connected, closed, requests, refusals, more int64
+	denied                                      map[refusal]bool
+	totals                                      *contract.EgressTotals // nil when there are none
+	named                                       bool                   // a canary's name is there
 }
 
 // stage is one record of the canaries.
@@ -54,8 +67,8 @@ type stage struct {
 func read(r Result, p *planted) (*finding, error) {
 	f := &finding{Result: r}
 	leaks := func(where string, text []byte) {
-		for _, s := range p.secrets {
-			if bytes.Contains(text, []byte(s)) {
+		for _, s := range p.spelled {
+			if bytes.Contains(text, s) {
 				f.leaks = append(f.leaks, where)
 				return
 			}
@@ -97,18 +110,55 @@ func read(r Result, p *planted) (*finding, error) {
 func (f *finding) readLedger(text []byte) {
 	for line := range bytes.Lines(text) {
 		var record struct {
-			Type string `json:"type"`
-			Data stage  `json:"data"`
+			Type string          `json:"type"`
+			Data json.RawMessage `json:"data"`
 		}
 		if json.Unmarshal(line, &record) != nil {
 			continue // of another shape, not one of these
 		}
 		switch record.Type {
 		case "sandbox.probed":
-			f.stages = append(f.stages, record.Data)
+			var s stage
+			if json.Unmarshal(record.Data, &s) == nil {
+				f.stages = append(f.stages, s)
+			}
 		case "workload.starting":
 			f.started = true
+		default:
+			f.ledger.read(record.Type, record.Data)
 		}
+	}
+}
+
+// read notes a record of the way out; others are passed over.
+func (l *wayOutLedger) read(typ string, data []byte) {
+	var record struct {
+		Host  string       `json:"host"`
+		Class egress.Class `json:"class"`
+		Count int64        `json:"count"`
+		contract.EgressTotals
+	}
+	if !strings.HasPrefix(typ, "egress.") || json.Unmarshal(data, &record) != nil {
+		return
+	}
+	l.named = l.named || record.Host == egress.CanaryHost || record.Host == egress.UnlistedHost
+	switch typ {
+	case egress.TypeConnected:
+		l.connected++
+	case egress.TypeClosed:
+		l.closed++
+	case egress.TypeRequest:
+		l.requests++
+	case egress.TypeDenied:
+		l.refusals++
+		if l.denied == nil {
+			l.denied = map[refusal]bool{}
+		}
+		l.denied[refusal{record.Host, record.Class}] = true
+	case egress.TypeMore:
+		l.more += record.Count
+	case egress.TypeTotals:
+		l.totals = &record.EgressTotals
 	}
 }
 

@@ -735,9 +735,16 @@ VERBS = {
     "attempts": attempts, "residue": residue, "daemons": daemons, "memory": memory, "processes": fork_bomb, "disk": disk,
     "flood": flood, "clock": clock, "kill-init": kill_init,
 }
-verb = sys.argv[1] if len(sys.argv) > 1 else ""
-if verb not in VERBS:
-    sys.exit("usage: inside.py " + "|".join(VERBS))
-VERBS[verb]()
-if got:
-    print(json.dumps(got))
+
+
+def main(verbs):
+    verb = sys.argv[1] if len(sys.argv) > 1 else ""
+    if verb not in verbs:
+        sys.exit("usage: %s %s" % (sys.argv[0], "|".join(verbs)))
+    verbs[verb]()
+    if got:
+        print(json.dumps(got))
+
+
+if __name__ == "__main__":
+    main(VERBS)

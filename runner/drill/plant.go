@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ type planted struct {
 	tag     string
 	home    string   // home directory of the process that asks for runs
 	secrets []string // the planted values: "drill-secret-" and 32 hexadecimal digits
+	spelled [][]byte // the same, also in base64 and hexadecimal
 	env     []string // of the asking process
 	files   []string // host paths, below home
 	tmp     string   // a file in the host's temporary directory
@@ -26,6 +28,8 @@ type planted struct {
 	abstract  string   // name of an abstract Unix socket
 	closers   []io.Closer
 	requests  atomic.Int64
+
+	way *wayOut
 }
 
 // secretHome are the files of a home directory that people keep secrets in.
@@ -51,8 +55,10 @@ func plant(c Config) (p *planted, err error) {
 		if readErr != nil {
 			err = readErr
 		}
-		p.secrets = append(p.secrets, "drill-secret-"+v)
-		return "drill-secret-" + v
+		v = "drill-secret-" + v
+		p.secrets = append(p.secrets, v)
+		p.spelled = append(p.spelled, []byte(v), []byte(base64.StdEncoding.EncodeToString([]byte(v))), []byte(hex.EncodeToString([]byte(v))))
+		return v
 	}
 	p.denied = value()
 	p.env = []string{"SUPER_SECRET=" + value(), "AWS_SECRET_ACCESS_KEY=" + value(), "SSH_AUTH_SOCK=" + filepath.Join(p.home, "agent.sock")}
@@ -66,10 +72,16 @@ func plant(c Config) (p *planted, err error) {
 	if err := write(p.tmp, value()); err != nil {
 		return p, err
 	}
+	key, file, other := value(), value(), value()
 	if err != nil {
 		return p, fmt.Errorf("planting secrets: %v", err)
 	}
-	return p, p.listen()
+	if err := p.listen(); err != nil {
+		return p, err
+	}
+	p.way, err = openWayOut(c, key, file, other)
+	p.closers = append(p.closers, p.way)
+	return p, err
 }
 
 func random(r io.Reader, n int) (string, error) {
@@ -95,7 +107,7 @@ func write(path, text string) error {
 // repository is the one commit that every work starts from.
 func (p *planted) repository() map[string]string {
 	return map[string]string{
-		"inside.py": program, "keys/deploy.pem": p.denied + "\n", "keys.txt": "public\n", "scripts/build.sh": "#!/bin/sh\necho built\n",
+		"inside.py": program, "egress.py": egressProgram, "keys/deploy.pem": p.denied + "\n", "keys.txt": "public\n", "scripts/build.sh": "#!/bin/sh\necho built\n",
 	}
 }
 

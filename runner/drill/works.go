@@ -102,6 +102,7 @@ func works(c Config, p *planted) []Work {
 	first.ShowAt = showLine
 	list := []Work{
 		first,
+		p.way.work(c, p),
 		one(workResidue, "residue", nil, nil),
 		one(workAgain, "residue", nil, nil),
 		one(workDaemons, "daemons", nil, nil),
