@@ -74,7 +74,7 @@ func runDemo(ctx context.Context, out io.Writer, keep bool) (err error) {
 	if !keep {
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	}
-	for _, step := range []func(context.Context) error{d.repository, d.contract, d.run, d.patch, d.verify, d.tamper, d.refusal} {
+	for _, step := range []func(context.Context) error{d.repository, d.contract, d.run, d.patch, d.verify, d.tamper, d.wayOut, d.refusal} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -258,6 +258,13 @@ func (d *demo) tamper(ctx context.Context) error {
 		return err
 	}
 	return os.WriteFile(path, text, 0o600)
+}
+
+// wayOut tries a host that the contract does not name.
+func (d *demo) wayOut(ctx context.Context) error {
+	d.title("What is not in the contract is refused by name, and the run goes on")
+	return d.countersign(ctx, d.out, d.out, 0,
+		"run", "--repo", d.repo(), "--allow", "docs.example.com:443", "--", "sh", "-c", "curl -sS https://elsewhere.example.com || echo 'curl ended with' $?")
 }
 
 // refusal asks for what no run is given.

@@ -23,6 +23,8 @@ func TestDemo(t *testing.T) {
 		"+| tablespoon | 15 |",
 		"\nverified: signed by ",
 		"\nFAIL  file output.log: was changed",
+		"countersign: elsewhere.example.com:443 is not in this run's contract",
+		"\ncurl ended with 35\n",
 		"the container engine's, which no run is ever given",
 	} {
 		if !strings.Contains(r.stdout, want) {
