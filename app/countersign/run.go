@@ -186,6 +186,9 @@ func (l *localRun) perform(ctx context.Context, g *facts, sealed contract.Sealed
 	order.Secrets = held.values()
 	fmt.Fprintf(l.own, "countersign: run %s under contract %s (%s, %s) of %s\n",
 		g.task.RunID, short(sealed.Digest()), sealed.Contract().Level, sealed.Contract().Isolation, contract.Escape(g.policyName))
+	for _, line := range given(sealed.Contract()) {
+		l.warn("%s", line)
+	}
 	ctx, kill, stop := interrupts(ctx)
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
@@ -330,6 +333,9 @@ func (l *localRun) finish(out contract.Outcome) error {
 		}
 	}
 	fmt.Fprintf(l.own, "countersign: %s (%s)\n", out.State, contract.Escape(out.Reason))
+	if e := out.Egress; e != (contract.EgressTotals{}) {
+		fmt.Fprintf(l.own, "countersign: way out: %d allowed, %d refused, %d bytes sent\n", e.Allowed, e.Denied, e.BytesOut)
+	}
 	if out.Evidence != "" {
 		fmt.Fprintf(l.own, "countersign: %d files changed; evidence in %s\n", out.Patch.Files, contract.Escape(out.Evidence))
 	}
