@@ -3,8 +3,9 @@ package egress
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
-	"strings"
+	"strconv"
 
 	"github.com/countersign-dev/countersign/policy/contract"
 )
@@ -62,7 +63,7 @@ func (o *origin) exchange(ctx context.Context, w http.ResponseWriter, q *request
 	if !p.recorder.reserve(1) {
 		return p.refuse(w, q.target, fullLedger())
 	}
-	record := &requestRecord{Host: q.target.Host, Port: q.target.Port, Rule: verdict.Rule, Method: q.method, Path: recordedPath(q)}
+	record := &requestRecord{Host: q.target.Host, Port: q.target.Port, Rule: verdict.Rule, Method: q.method, Path: ascii(q.path+q.query, maxRecordedPath)}
 	answered, err := o.pass(under, w, q, passage{verdict.Rule, entry}, record)
 	if err != nil {
 		err = o.explain(under, w, q, answered, err)
@@ -166,15 +167,8 @@ func say(w http.ResponseWriter, status int, sentence string) {
 	w.Header().Set("Content-Type", "text/plain; charset=us-ascii")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Length", strconv.Itoa(len(sentence)+1))
 	w.WriteHeader(status)
 	// A client that is gone has no use for the sentence; it is recorded.
-	w.Write([]byte(sentence + "\n"))
-}
-
-func recordedPath(q *request) string {
-	s := contract.Escape(q.path + q.query)
-	if len(s) > maxRecordedPath {
-		s = s[:maxRecordedPath] + "..."
-	}
-	return strings.ToValidUTF8(s, "")
+	io.WriteString(w, sentence+"\n")
 }

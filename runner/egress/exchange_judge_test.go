@@ -1,8 +1,10 @@
 package egress
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -216,5 +218,37 @@ func TestRuleOfEachRequest(t *testing.T) {
 	}
 	if got := fmt.Sprint(l.requests()[0].Rule, l.requests()[1].Rule); got != "0 1" {
 		t.Errorf("requests of rules %s", got)
+	}
+}
+
+// A revision may put another rule in front of the one that a connection was
+// made under; what it asks then needs a connection of its own.
+func TestRuleOfAnotherMode(t *testing.T) {
+	wide := inspectRule(func(r *contract.NetRule) { r.Host = "*.example.com" })
+	l := newLab(t, serverRoots, wide)
+	var seen atomic.Int64
+	l.serveTLS(counting(&seen))
+	c := l.client(false)
+	r, err := c.Get("https://" + labHost + "/")
+	if textOf(t, r, err) != "ok" {
+		t.Fatal("the first request was not served")
+	}
+	l.proxy.Replace(compiled(t, wide, allowOpaque(labHost, 443)))
+	r, err = c.Get("https://" + labHost + "/")
+	if text := textOf(t, r, err); r.StatusCode != 403 || !strings.Contains(text, "connect again") || seen.Load() != 1 {
+		t.Errorf("answered %d %q; the server saw %d requests", r.StatusCode, text, seen.Load())
+	}
+}
+
+// Two readings of a ClientHello that differ are no handshake.
+func TestServerNameReadTwice(t *testing.T) {
+	l := newLab(t, serverRoots, inspectRule())
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	f := &flow{proxy: l.proxy, target: Target{labHost, 443}, entry: inspectRule(), ctx: t.Context(), client: &peeked{Conn: ours}}
+	go f.serveTLS(&clientHello{serverName: labHost})
+	err := tls.Client(theirs, &tls.Config{ServerName: "other.example.com", InsecureSkipVerify: true}).Handshake()
+	if err == nil {
+		t.Error("a client that names another server was served")
 	}
 }

@@ -32,7 +32,7 @@ type origin struct {
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	dials  sync.WaitGroup
+	work   sync.WaitGroup // dials, and streams of HTTP/2
 	mu     sync.Mutex
 	closed bool
 	open   map[*originConn]struct{}
@@ -75,8 +75,8 @@ func (o *origin) connect(context.Context, string, string) (net.Conn, error) {
 	if ready != nil {
 		return o.keep(ready), nil
 	}
-	o.dials.Add(1)
-	defer o.dials.Done()
+	o.work.Add(1)
+	defer o.work.Done()
 	o.mu.Unlock()
 	out, err := o.flow.proxy.connect(o.ctx, o.flow.target, o.flow.rule, o.dial)
 	o.mu.Lock()
@@ -84,6 +84,16 @@ func (o *origin) connect(context.Context, string, string) (net.Conn, error) {
 		return nil, err
 	}
 	return o.keep(out), nil
+}
+
+// enter says whether the origin is still open; work.Done must be called then.
+func (o *origin) enter() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.closed {
+		o.work.Add(1)
+	}
+	return !o.closed
 }
 
 // keep is called with mu held.
@@ -106,13 +116,15 @@ func (c *originConn) Close() error {
 	return c.outbound.Close()
 }
 
-// close returns when every connection is closed and recorded.
+// close returns when nothing is under way any more, and every connection is
+// closed and recorded. Whoever waits for the server must be on the way out: its
+// context has ended.
 func (o *origin) close() {
 	o.cancel()
 	o.mu.Lock()
 	o.closed = true
 	o.mu.Unlock()
-	o.dials.Wait()
+	o.work.Wait()
 	o.transport.CloseIdleConnections()
 	o.mu.Lock()
 	open := o.open

@@ -94,7 +94,6 @@ func (s *session) request(h *head) error {
 	if q.body == nil {
 		answer.watch.start()
 	} else {
-		answer.last = answer.last || h.proto != "HTTP/1.1"
 		answer.body = q.body
 		q.body.end = answer.watch.start
 		if q.expect {

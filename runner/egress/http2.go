@@ -25,15 +25,9 @@ const uploadWindow = 256 << 10
 func (f *flow) serveHTTP2(conn *tls.Conn) error {
 	o := f.newOrigin("https", true)
 	defer o.close()
-	var running sync.WaitGroup
-	defer running.Wait()
 	one := newOneListener(conn)
 	server := &http.Server{
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			running.Add(1)
-			defer running.Done()
-			o.serveStream(w, r)
-		}),
+		Handler:           http.HandlerFunc(o.serveStream),
 		BaseContext:       func(net.Listener) context.Context { return f.ctx },
 		ConnState:         one.state,
 		MaxHeaderBytes:    headBounds.bytes,
@@ -54,6 +48,10 @@ func (f *flow) serveHTTP2(conn *tls.Conn) error {
 // serveStream serves one request. A panic with http.ErrAbortHandler resets the
 // stream, as net/http has it.
 func (o *origin) serveStream(w http.ResponseWriter, r *http.Request) {
+	if !o.enter() {
+		panic(http.ErrAbortHandler)
+	}
+	defer o.work.Done()
 	q, err := o.flow.readStream(r)
 	if err == nil {
 		err = o.exchange(r.Context(), w, q)
