@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -153,6 +154,19 @@ func (o *outbound) Write(b []byte) (int, error) {
 	n, err := o.peeked.Write(b)
 	o.count(n, 0)
 	return n, err
+}
+
+// copyTo passes on what the server says until it ends, without a copy through
+// this process where the kernel can (splice(2)): then it is counted at the end.
+func (o *outbound) copyTo(to net.Conn) error {
+	if _, err := to.Write(o.ahead); err != nil {
+		return err
+	}
+	o.count(0, len(o.ahead))
+	o.ahead = nil
+	n, err := io.Copy(to, o.Conn)
+	o.count(0, int(n))
+	return err
 }
 
 // count adds to all sums or to none, so that those of the rules and of the run

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// copyBuffer is how much is copied at a time, in bytes. Measured on Unix sockets:
-// larger ones and splice(2) are no faster, and what is not seen cannot be charged
-// before it is sent.
+// copyBuffer is how much is copied at a time on the way out, in bytes. From a Unix
+// socket, larger ones and splice(2) were measured to be no faster, and what is
+// not seen cannot be charged before it is sent.
 const copyBuffer = 64 << 10
 
 // serveOpaque joins client and target. The server may speak first; what the
@@ -95,7 +95,7 @@ func (f *flow) fromServer(out *outbound, g *gate) error {
 		f.client.Close()
 		return err
 	}
-	if err := f.copy(f.client, out, func(int) error { return nil }); err != nil {
+	if err := out.copyTo(f.client.Conn); err != nil {
 		return err
 	}
 	return f.client.CloseWrite()
@@ -105,11 +105,7 @@ func (f *flow) fromServer(out *outbound, g *gate) error {
 func (f *flow) join(out *outbound, server <-chan error) error {
 	client := make(chan error, 1)
 	go func() {
-		err := f.copy(out, f.client, func(n int) error { return f.proxy.charge(f.rule, n) })
-		if err == nil {
-			err = out.CloseWrite()
-		}
-		client <- err
+		client <- f.toServer(out)
 	}()
 	var first error
 	for range 2 {
@@ -131,25 +127,24 @@ func (f *flow) join(out *outbound, server <-chan error) error {
 	return first
 }
 
-// copy passes on until from ends; before says of every piece whether it may
-// leave.
-func (f *flow) copy(to io.Writer, from io.Reader, before func(int) error) error {
+// toServer passes on what the client says, charged before it leaves.
+func (f *flow) toServer(out *outbound) error {
 	buffer := f.proxy.buffers.Get().(*[copyBuffer]byte)
 	defer f.proxy.buffers.Put(buffer)
 	for {
-		n, err := from.Read(buffer[:])
+		n, err := f.client.Read(buffer[:])
 		if n > 0 {
-			if err := before(n); err != nil {
+			if err := f.proxy.charge(f.rule, n); err != nil {
 				return err
 			}
-			if _, err := to.Write(buffer[:n]); err != nil {
+			if _, err := out.Write(buffer[:n]); err != nil {
 				return err
 			}
 		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, io.EOF):
+			return out.CloseWrite()
+		case err != nil:
 			return err
 		}
 	}
