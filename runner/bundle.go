@@ -148,7 +148,7 @@ func (b *Bundle) Write(name string, data []byte) {
 
 // Create opens a new file of the bundle for writing; its Close, or Secure after
 // it, brings it to stable storage.
-func (b *Bundle) Create(name string) (io.WriteCloser, error) {
+func (b *Bundle) Create(name string) (BundleFile, error) {
 	if dir := filepath.Dir(name); dir != "." {
 		if err := b.root.MkdirAll(dir, 0o700); err != nil {
 			b.keep(err)
@@ -180,6 +180,12 @@ func (b *Bundle) Ensure(name string) {
 	if _, err := b.root.Lstat(name); errors.Is(err, fs.ErrNotExist) {
 		b.Write(name, nil)
 	}
+}
+
+// BundleFile is a file of a bundle while it is written.
+type BundleFile interface {
+	io.WriteCloser
+	Truncate(size int64) error
 }
 
 type syncedFile struct {

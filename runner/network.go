@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -70,9 +71,13 @@ func (r *run) proxyConfig() (egress.Config, error) {
 	if err != nil {
 		return egress.Config{}, &Unavailable{What: err.Error(), Hint: "name it as ADDRESS or ADDRESS:PORT"}
 	}
+	matcher, err := redact.Compile(r.secrets()...)
+	if err != nil {
+		return egress.Config{}, err
+	}
 	config := egress.Config{
 		Rules: rules, Resolver: resolver, Own: egress.OwnAddresses,
-		Credentials: map[string]redact.Secret{}, Record: r.bundle.RecordSoon, Notify: r.boundary,
+		Credentials: map[string]redact.Secret{}, Record: r.recordMasked(matcher), Notify: r.boundary,
 		Peer: r.checkProxyPeer, Now: r.s.Now, Log: r.s.Log,
 	}
 	for _, ref := range r.c.SecretRefs {
@@ -89,6 +94,22 @@ func (r *run) proxyConfig() (egress.Config, error) {
 		}
 	}
 	return config, nil
+}
+
+// recordMasked records what the proxy did; what the sandbox asked for may hold a
+// secret, in a host's name or a path.
+func (r *run) recordMasked(matcher *redact.Matcher) func(typ string, data any) {
+	return func(typ string, data any) {
+		if typ == egress.TypeDenied || typ == egress.TypeRequest {
+			encoded, err := json.Marshal(data)
+			if err != nil {
+				r.bundle.keep(err)
+				return
+			}
+			data = json.RawMessage(matcher.Mask(encoded))
+		}
+		r.bundle.RecordSoon(typ, data)
+	}
 }
 
 func resolverAt(addr string) (egress.Resolver, error) {

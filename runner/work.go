@@ -291,6 +291,9 @@ func (r *run) capture(ctx context.Context, alive bool) (*workspace.Captured, err
 
 // makePatch writes what the captured tree changed.
 func (r *run) makePatch(ctx context.Context, got *workspace.Captured) error {
+	if err := r.maskNames(got.Omissions); err != nil {
+		return err
+	}
 	r.omissions = got.Omissions
 	for _, o := range got.Omissions {
 		if o.Reason == workspace.ReasonIgnored.String() {
@@ -302,7 +305,14 @@ func (r *run) makePatch(ctx context.Context, got *workspace.Captured) error {
 		return err
 	}
 	// Base 85 grows by a quarter, and a changed text stands twice.
-	patch, err := r.store.Patch(ctx, r.tree, got.Tree, file, 4*r.c.Limits.DiskMB*mib)
+	guard, err := r.guardSecrets(file)
+	if err != nil {
+		return err
+	}
+	patch, err := r.store.Patch(ctx, r.tree, got.Tree, guard, 4*r.c.Limits.DiskMB*mib)
+	if errors.Is(err, errSecretInPatch) {
+		err = errors.Join(errSecretInPatch, file.Truncate(0))
+	}
 	if err := errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("making the patch: %w", err)
 	}
@@ -312,6 +322,46 @@ func (r *run) makePatch(ctx context.Context, got *workspace.Captured) error {
 		"patch": patch.Digest, "changed": patch.Stats,
 	})
 	return nil
+}
+
+// errSecretInPatch ends a run whose patch would carry a secret out: evidence is
+// read, and patches are pushed, by people whom the secret was not given to.
+var errSecretInPatch = errors.New("it holds a secret of this run, so it was not kept; have the command write what it makes of secrets outside the workspace")
+
+// secretGuard passes on what holds no secret.
+type secretGuard struct {
+	to     io.Writer
+	finder *redact.Redactor
+}
+
+func (r *run) guardSecrets(to io.Writer) (io.Writer, error) {
+	matcher, err := redact.Compile(r.secrets()...)
+	if err != nil {
+		return nil, err
+	}
+	return secretGuard{to, matcher.Writer(io.Discard)}, nil
+}
+
+// maskNames masks what a workload named files by.
+func (r *run) maskNames(omissions []workspace.Omission) error {
+	matcher, err := redact.Compile(r.secrets()...)
+	if err != nil {
+		return err
+	}
+	for _, o := range omissions {
+		for i, n := range o.Names {
+			o.Names[i] = string(matcher.Mask([]byte(n)))
+		}
+	}
+	return nil
+}
+
+func (g secretGuard) Write(p []byte) (int, error) {
+	g.finder.Write(p) // to io.Discard, which takes everything
+	if g.finder.Found() {
+		return 0, errSecretInPatch
+	}
+	return g.to.Write(p)
 }
 
 // brief keeps the counts and, of the names, what fits a record.

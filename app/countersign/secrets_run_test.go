@@ -246,3 +246,30 @@ func TestRepositoryAsksForTheMachine(t *testing.T) {
 		}
 	})
 }
+
+// TestSecretsDoNotLeaveByThePatch: a workload that writes a secret into the
+// workspace, or names a file by it, has its patch thrown away and the name
+// masked; nothing of the evidence holds it.
+func TestSecretsDoNotLeaveByThePatch(t *testing.T) {
+	needDocker(t)
+	c := newCheckout(t, map[string]string{"a": "a\n"})
+	flags := withTestSecrets(t, c)
+	for _, script := range []string{
+		"cp /run/secret/one kept", "base64 /run/secret/two > kept", `echo x > "$(od -An -tx1 /run/secret/one | tr -d ' \n')"`,
+	} {
+		r := c.run(append(flags, "--", "/bin/sh", "-c", script)...)
+		if r.code != contract.ExitFailClosed || !strings.Contains(r.outcome.Reason, "holds a secret of this run") || r.outcome.Patch.Files != 0 {
+			t.Errorf("%s: %d, %+v", script, r.code, r.outcome)
+		}
+		if patch := r.file(t, "changes.patch"); patch != "" {
+			t.Errorf("%s: the patch is %q", script, patch)
+		}
+	}
+	named := c.run(append(flags, "--", "/bin/sh", "-c", `mkfifo "$(tr -d / < /run/secret/one)" "$(od -An -tx1 /run/secret/two | tr -d ' \n')"`)...)
+	if named.code != 0 {
+		t.Fatalf("%d, %s", named.code, named.stderr)
+	}
+	if where := reveals(named.file(t, "ledger.jsonl") + named.stderr); where != "" {
+		t.Errorf("the ledger holds %s", where)
+	}
+}
