@@ -70,6 +70,7 @@ func judged(t *testing.T, isolation contract.Isolation) (Spec, protocol.Probe) {
 	t.Helper()
 	c := sample()
 	c.Isolation = isolation
+	c.Level, c.SecretRefs = contract.L2, []contract.SecretRef{{Name: "key", Ref: "env://KEY", Deliver: contract.DeliverFile}}
 	if isolation == contract.IsolationRunsc {
 		c.ExecutionClass = contract.ClassHardenedSandbox
 	}

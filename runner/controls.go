@@ -5,6 +5,7 @@ import (
 
 	"github.com/countersign-dev/countersign/policy/contract"
 	"github.com/countersign-dev/countersign/policy/ledger"
+	"github.com/countersign-dev/countersign/runner/shim/protocol"
 )
 
 // Controls says of each control of a sandbox whether it holds under the
@@ -16,6 +17,10 @@ func Controls(isolation contract.Isolation) []ledger.Control {
 		"seccomp", "read-only root", "only the named roots writable", "denied paths unreadable", "private IPC, PID and cgroup namespaces",
 		"no devices but the harmless ones", "no core dumps", "init untouchable", "memory without swap", "process count", "CPU", "workspace bytes",
 		"inode limits", "temporary space", "wall clock", "image settings without effect", "limits read back", "mount flags read back", "peer identification",
+		// Of the way out: decided by the run's proxy, for each connection and request.
+		"only listed hosts and ports", "addresses checked before they are dialled", "one name of tunnel, TLS and requests", "requests that parsers read alike",
+		"methods and paths where requests are read", "upload budgets", "look-ups stay inside", "a way out of its own, without control on it",
+		"injected credentials stay outside", "secret files in memory", "secrets masked in output",
 	}
 	var out []ledger.Control
 	for _, n := range names {
@@ -82,8 +87,8 @@ func weaknesses(isolation contract.Isolation) []weakness {
 		},
 		{
 			control:  "inode limits",
-			why:      "gVisor keeps no inode limit of its own tmpfs (/tmp, /home/agent); their bytes and the memory of the sandbox bound it, and the workspace's inodes are limited by the host",
-			canaries: []string{"inodes " + HomeDir, "inodes " + TmpDir},
+			why:      "gVisor keeps no inode limit of its own tmpfs (/tmp, /home/agent, /run/secret); their bytes and the memory of the sandbox bound it, and the workspace's inodes are limited by the host",
+			canaries: []string{"inodes " + HomeDir, "inodes " + TmpDir, "inodes " + protocol.SecretDir},
 			got:      []string{"0"},
 		},
 		{
@@ -95,12 +100,12 @@ func weaknesses(isolation contract.Isolation) []weakness {
 		{
 			control:  "mount flags read back",
 			why:      "gVisor does not show nosuid and nodev; a set-user-id bit has no effect in it and no device node can be made",
-			canaries: []string{"mount " + WorkspaceDir, "mount " + HomeDir, "mount " + TmpDir, "mount " + ShmDir},
+			canaries: []string{"mount " + WorkspaceDir, "mount " + HomeDir, "mount " + TmpDir, "mount " + ShmDir, "mount " + protocol.SecretDir},
 			got:      []string{"rw", "ro", "noexec,rw"},
 		},
 		{
 			control: "peer identification",
-			why:     "the control connection comes from gVisor's gofer as uid 0, so it is known by its socket alone, which lies in a directory of the run's own",
+			why:     "connections to the control socket and to the proxy come from gVisor's gofer as uid 0, so they are known by their sockets alone, which lie in a directory of the run's own",
 		},
 	}
 }

@@ -132,6 +132,7 @@ Written by the tests of `+"`app/countersign`"+` from what every run's evidence r
 
 *Holds*: tried from inside before and after each workload, or read back from the engine; otherwise the run ends with 125.
 *Weaker*: what is less than under runc, and why. *Refused*: a run that needs it ends without a sandbox.
+What concerns the way out, hosts and below, is decided by the run's proxy for each connection and request.
 
 | control | runc | runsc (gVisor) |
 |---|---|---|
@@ -151,5 +152,23 @@ Written by the tests of `+"`app/countersign`"+` from what every run's evidence r
 		}
 		fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | "))
 	}
-	return b.String() + "\n" + notes.String()
+	return b.String() + "\n" + notes.String() + drillTable()
+}
+
+// drillTable says what a drill tries. What became of it is for the drill to say,
+// on the machine that it is asked about.
+func drillTable() string {
+	var b strings.Builder
+	fmt.Fprint(&b, `
+## What the drill tries
+
+`+"`countersign drill`"+` tries these on the machine that it is started on, under either isolation, and says of each what happened.
+
+| control | tried |
+|---|---|
+`)
+	for _, row := range drill.Table(contract.IsolationRunsc) { // runc has all but the last two
+		fmt.Fprintf(&b, "| %s | %s |\n", row.Control, row.Tried)
+	}
+	return b.String()
 }

@@ -22,7 +22,7 @@ func controls(isolation contract.Isolation) []control {
 	list := []control{
 		{"engine missing", "a run at an address where no engine answers", refused(workNoEngine, contract.ExitFailClosed, "no Docker Engine answers")},
 		{"image missing", "a run of an image that is not on this machine", refused(workNoImage, contract.ExitFailClosed, "is not on this machine")},
-		{"isolation missing", fmt.Sprintf("a run on an engine that does not have %s", isolation), refused(workNoIsolation, contract.ExitFailClosed, string(isolation))},
+		{"isolation missing", "a run on an engine that does not have the isolation", refused(workNoIsolation, contract.ExitFailClosed, string(isolation))},
 		{"Docker's socket asked for", "a policy that makes /var/run/docker.sock a writable root", refused(workAskSocket, contract.ExitRefused, "the container engine's socket")},
 		{"checks of the sandbox", "canaries before and after each workload; readings that are all wrong, given to their judge", canaries},
 		attempted("what the contract gives", "writing the roots, reading the workspace, running its scripts, git"),
@@ -68,6 +68,15 @@ func controls(isolation contract.Isolation) []control {
 			control{"denied path of the image", "a contract that denies a file of the image", deniedImage})
 	}
 	return list
+}
+
+// Table is what a drill tries under an isolation, with nothing of what happened.
+func Table(isolation contract.Isolation) []Row {
+	var rows []Row
+	for _, c := range controls(isolation) {
+		rows = append(rows, Row{Control: c.name, Tried: c.tried})
+	}
+	return rows
 }
 
 // judge applies the table.
