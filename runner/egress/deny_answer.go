@@ -41,8 +41,6 @@ func refuseInside(client *peeked, c Class, sentence string) {
 	switch {
 	case err != nil:
 	case kind == protocolTLS:
-		// The client may not look for an alert before its hello is out.
-		readHello(client)
 		io.WriteString(client, alertAccessDenied)
 	case kind == protocolHTTP:
 		writeRefusal(client, c, sentence)

@@ -151,6 +151,15 @@ func TestReadHello(t *testing.T) {
 	}
 }
 
+// What comes behind the hello in its record is refused at once, not waited past.
+func TestReadHelloAsksForNoMore(t *testing.T) {
+	sent := recordsOf(append(helloWith(serverNames(serverName{0, "a.example"})), 1, 0, 0, 0), 999)
+	p := &bytesPeeker{b: append(bytes.Clone(sent), sent...)}
+	if _, err := readHello(p); err == nil || p.most > len(sent) {
+		t.Errorf("byte %d of %d was asked for: %v", p.most, len(sent), err)
+	}
+}
+
 // helloAndMore lengthens a hello by n bytes that no field claims.
 func helloAndMore(hello []byte, n int) []byte {
 	out := append(bytes.Clone(hello), make([]byte, n)...)

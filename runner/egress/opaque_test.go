@@ -97,6 +97,23 @@ func TestTunnelCarries(t *testing.T) {
 	}
 }
 
+// What a client sends with its CONNECT, before it was answered, is its tunnel's.
+func TestTunnelTakesWhatCameEarly(t *testing.T) {
+	b := newBench(t, allowOpaque("a.example", 22))
+	heard := make(chan string, 1)
+	b.listen(22, func(conn net.Conn) {
+		got, _ := io.ReadAll(conn)
+		heard <- string(got)
+	})
+	c := b.dial()
+	io.WriteString(c, "CONNECT a.example:22 HTTP/1.1\r\n\r\n\x00early")
+	c.CloseWrite()
+	io.ReadAll(c)
+	if got := <-heard; got != "\x00early" {
+		t.Errorf("the server heard %q", got)
+	}
+}
+
 func TestTunnelRecords(t *testing.T) {
 	b := newBench(t, allowOpaque("a.example", 22))
 	b.answers["a.example"] = Answer{

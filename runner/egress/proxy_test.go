@@ -366,6 +366,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 		}
 		n := len(b.records)
 		b.proxy.Close()
+		b.proxy.recorder.put(TypeClosed, nil)
 		if b.proxy.record(TypeRequest, nil) == nil || len(b.records) != n {
 			t.Error("something is recorded after the totals")
 		}
