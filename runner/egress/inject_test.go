@@ -109,6 +109,7 @@ func TestEchoIsMasked(t *testing.T) {
 					io.WriteString(w, "before "+spelled[:5])
 					w.(http.Flusher).Flush()
 					io.WriteString(w, spelled[5:]+" after")
+					w.Header().Set(http.TrailerPrefix+"X-Echo-End", spelled)
 				}))
 				r, err := l.client(http2).Get("https://" + labHost + "/")
 				if got := textOf(t, r, err); got != "before *** after" {
@@ -116,6 +117,9 @@ func TestEchoIsMasked(t *testing.T) {
 				}
 				if r.Header.Get("X-Echo") != "" {
 					t.Errorf("answered X-Echo: %s", r.Header.Get("X-Echo"))
+				}
+				if r.Trailer.Get("X-Echo-End") != "" {
+					t.Errorf("answered a trailer: %v", r.Trailer)
 				}
 			})
 		})
