@@ -389,6 +389,10 @@ func TestEndRecords(t *testing.T) {
 		b.connect("c.example:1", false)
 	}
 	b.proxy.Close()
+	b.proxy.Replace(compiled(t)) // comes too late
+	if n := len(b.proxy.RuleTotals()); n != 2 {
+		t.Errorf("%d rules are counted", n)
+	}
 	want := []any{
 		ruleRecord{Rule: 0, Host: "a.example", Port: 1, Connections: 2, BytesOut: 12, BytesIn: 12, Charged: 12},
 		ruleRecord{Rule: 1, Host: "b.example", Port: 1},
