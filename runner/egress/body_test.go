@@ -245,6 +245,15 @@ func TestUploadBudgetOfRequests(t *testing.T) {
 	}
 }
 
+func TestHeadIsCharged(t *testing.T) {
+	l := newLab(t, serverRoots, gatewayRule(func(r *contract.NetRule) { r.UploadBytes = 50 }))
+	l.serveTLS(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the server saw it") }))
+	r, err := l.client(false).Get("http://" + gatewayHost + "/" + strings.Repeat("a", 50))
+	if text := textOf(t, r, err); r.StatusCode != 403 || !slices.Equal(l.classes(), []Class{ClassBudget}) {
+		t.Errorf("answered %d %q, denied %v", r.StatusCode, text, l.classes())
+	}
+}
+
 func TestHeadSize(t *testing.T) {
 	l := newLab(t, serverRoots, gatewayRule())
 	l.serveTLS(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {}))

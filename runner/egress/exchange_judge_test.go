@@ -2,6 +2,7 @@ package egress
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -145,6 +146,49 @@ func TestHTTP2Authority(t *testing.T) {
 	}
 	if seen.Load() != 0 || len(l.of(TypeConnected)) != 0 {
 		t.Error("a server was asked")
+	}
+}
+
+// What net/http's HTTP/2 server lets through and no request may have.
+func TestReadStream(t *testing.T) {
+	f := &flow{target: Target{labHost, 443}, entry: inspectRule()}
+	for name, c := range map[string]struct {
+		edit  func(*http.Request)
+		class Class
+	}{
+		"right":            {func(r *http.Request) {}, ""},
+		"right Host":       {func(r *http.Request) { r.Header.Set("Host", labHost) }, ""},
+		"scheme":           {func(r *http.Request) { r.TLS = nil }, ClassMalformed},
+		"other Host field": {func(r *http.Request) { r.Header.Set("Host", "other.example.com") }, ClassMismatch},
+		"two Host fields":  {func(r *http.Request) { r.Header["Host"] = []string{labHost, "other.example.com"} }, ClassMismatch},
+		"two lengths":      {func(r *http.Request) { r.Header["Content-Length"] = []string{"1", "2"} }, ClassMalformed},
+		"signed length":    {func(r *http.Request) { r.Header["Content-Length"] = []string{"+1"} }, ClassMalformed},
+		"lower method":     {func(r *http.Request) { r.Method = "get" }, ClassMethod},
+		"connect":          {func(r *http.Request) { r.Method = "CONNECT" }, ClassMethod},
+		"asterisk":         {func(r *http.Request) { r.RequestURI = "*" }, ClassMalformed},
+		"path":             {func(r *http.Request) { r.RequestURI = "/a/../b" }, ClassMalformed},
+		"two slashes":      {func(r *http.Request) { r.RequestURI = "//other.example.com/" }, ClassMalformed},
+		"many fields":      {func(r *http.Request) { r.Header["X"] = make([]string, 300) }, ClassBounds},
+	} {
+		r := newRequest(t, "GET", "https://"+labHost+"/a", nil)
+		r.RequestURI, r.TLS = "/a", &tls.ConnectionState{}
+		c.edit(r)
+		q, err := f.readStream(r)
+		refused := &Refused{}
+		if errors.As(err, &refused); refused.Class != c.class || (err == nil) != (c.class == "") || err == nil && q.path != "/a" {
+			t.Errorf("%s: %v, want %q", name, err, c.class)
+		}
+	}
+}
+
+func TestEndToEnd(t *testing.T) {
+	in := []field{
+		{"connection", "keep-alive, X-Hop"}, {"x-hop", "1"}, {"x-kept", "1"}, {"keep-alive", "1"}, {"proxy-connection", "1"}, {"te", "trailers"},
+		{"proxy-authorization", "1"}, {"trailer", "X"}, {"upgrade", "websocket"}, {"http2-settings", "1"}, {"host", "h"}, {"content-length", "1"},
+		{"transfer-encoding", "chunked"}, {"expect", "100-continue"}, {"countersign-client", "1"}, {"sec-websocket-extensions", "1"}, {"cookie", "a"},
+	}
+	if got := fmt.Sprint(endToEnd(in)); got != "[{x-kept 1} {cookie a}]" {
+		t.Errorf("%s goes on", got)
 	}
 }
 
