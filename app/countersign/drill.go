@@ -188,6 +188,9 @@ func (s *sealedRuns) Run(ctx context.Context, w drill.Work) (drill.Result, error
 	}
 	if _, err := os.Lstat(evidence); err == nil {
 		r.Evidence = evidence
+		if r.Verified, err = s.verify(ctx, evidence); err != nil {
+			return r, err
+		}
 	}
 	after, err := digestTree(s.repo())
 	r.RepoChanged = before != after
@@ -196,6 +199,15 @@ func (s *sealedRuns) Run(ctx context.Context, w drill.Work) (drill.Result, error
 	}
 	r.Left, err = s.left(ctx, r.Outcome.RunID)
 	return r, err
+}
+
+// verify returns what is said of evidence that is not consistent.
+func (s *sealedRuns) verify(ctx context.Context, evidence string) (string, error) {
+	said, err := exec.CommandContext(ctx, s.self, "verify", evidence).CombinedOutput()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return exit.Error() + ": " + string(said), nil
+	}
+	return "", err
 }
 
 // environ is what the asking process gets: no more than it needs.

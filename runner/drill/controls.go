@@ -59,6 +59,7 @@ func controls(isolation contract.Isolation) []control {
 		{"workspace bytes", fmt.Sprintf("a file without end, with %d MiB", diskMiB), named(workDisk, contract.StateFailed, runner.ReasonDisk)},
 		{"output", fmt.Sprintf("%d MiB of output, with %d MiB kept", floodKiB>>10, floodLog), bounded},
 		{"wall clock", fmt.Sprintf("a workload and a daemon that ignore SIGTERM, with %d s", clockSec), inTime},
+		{"evidence", "countersign verify on what each work left", verified},
 		{"nothing is left", "containers, volumes, directories, processes and files of every work; the repository", nothingLeft},
 	}
 	list = append(list, egressControls()...)

@@ -91,6 +91,9 @@ type Result struct {
 	Said []byte
 	// Evidence is the directory of the bundle, "" when there is none.
 	Evidence string
+	// Verified is what `countersign verify` says of the evidence, "" when it
+	// finds it consistent or there is none.
+	Verified string
 	// Shown is the engine's own record of the run's container, volume and image
 	// layers while the workload ran; nil when it was not looked at.
 	Shown []byte

@@ -119,6 +119,9 @@ func sound() *findings {
 		}
 		w.attempts = append(w.attempts, Attempt{c.name, "no way out", "EPERM"})
 	}
+	for _, w := range f.works {
+		w.Evidence = "evidence"
+	}
 	soundWayOut(f)
 	for _, name := range []string{workResidue, workAgain} {
 		f.works[name].attempts = []Attempt{{residueControl, "no marker of an earlier run", "none"}}
@@ -204,6 +207,8 @@ func TestRows(t *testing.T) {
 		{"output", func(f *findings) { f.works[workFlood].Said = nil }},
 		{"wall clock", func(f *findings) { f.works[workClock].Outcome.TimedOut = false }},
 		{"wall clock", func(f *findings) { f.works[workClock].patch = "" }},
+		{"evidence", func(f *findings) { f.works[workFlood].Verified = "exit status 1: bad" }},
+		{"evidence", func(f *findings) { f.works[workEgress].Evidence = "" }},
 		{"nothing is left", func(f *findings) { f.works[workFlood].Left = []string{"container"} }},
 		{"nothing is left", func(f *findings) { f.works[workFlood].onHost = []string{"process 7"} }},
 		{"nothing is left", func(f *findings) { f.works[workFlood].RepoChanged = true }},

@@ -6,7 +6,7 @@
 The second argument and the list that is printed are those of inside.py. What
 must be refused carries the mark "never/WORD": no server of the drill may see one.
 """
-import base64, glob, json, os, re, socket, ssl, stat, struct, subprocess, urllib.request
+import base64, glob, json, os, re, socket, ssl, stat, struct, subprocess, urllib.error, urllib.request
 
 from inside import attempt, dial, files_below, given, has_secret, main, need, planted, section, show, small
 
@@ -104,11 +104,18 @@ def alert(do):
     """The refusal that TLS has."""
     try:
         do()
-    except ssl.SSLError as e:
-        if "ACCESS_DENIED" in (e.reason or ""):
+    except OSError as e:
+        if "ACCESS_DENIED" in (getattr(e, "reason", None) or ""):
             raise OSError("alert access_denied")
-        return "ok: another end: %s" % e
+        return "ok: another end: %r" % e
     return "ok: it was let through"
+
+
+def alerted(answer):
+    """The same, in bytes."""
+    if answer == b"\x15\x03\x03\x00\x02\x02\x31":
+        raise OSError("alert access_denied")
+    return "ok: another answer: %r" % answer[:100]
 
 
 NOT_LISTED = "is not in this run's contract"
@@ -125,7 +132,7 @@ def gives():
     attempt("may speak TLS to a listed host", lambda: answered(handshake("secure.drill.test", TLS, "secure.drill.test", data=request("secure.drill.test:%d" % TLS, "/"))))
     attempt("may send a ClientHello in pieces", lambda: need(b"\x16\x03" in hello_in_pieces("secure.drill.test", "secure.drill.test")[:3]))
     attempt("may speak where the server speaks first", lambda: need(line("line.drill.test", "hello") == "250 hello"))
-    attempt("may use a gateway", lambda: answered(plain("api.internal", 80, request("api.internal", "/v1/hello"))))
+    attempt("may use a gateway", lambda: answered(plain("api.internal", 80, request("api.internal", "/v1/hello?a=b&c=%00"))))
     attempt("may use an inspected host", lambda: answered(handshake("inspected.drill.test", TLS, "inspected.drill.test", ssl.create_default_context(), request("inspected.drill.test:%d" % TLS, "/v1/hello"))))
     attempt("may use an inspected host over HTTP/2", http2)
     attempt("may use curl", lambda: need(run("curl", "-fsS", "http://listed.drill.test:%d/" % HTTP) == b"drill\n"))
@@ -250,7 +257,7 @@ def names():
     attempt("no TLS under another listed name", lambda: alert(lambda: handshake("secure.drill.test", TLS, "listed.drill.test")))
     attempt("no TLS under an unlisted name", lambda: alert(lambda: handshake("secure.drill.test", TLS, "unlisted.drill.test")))
     attempt("no TLS without a name", lambda: alert(lambda: handshake("secure.drill.test", TLS, None)))
-    attempt("no TLS under another name, in pieces", lambda: need(not hello_in_pieces("secure.drill.test", "unlisted.drill.test").startswith(b"\x15\x03\x03\x00\x02\x02\x31")))
+    attempt("no TLS under another name, in pieces", lambda: alerted(hello_in_pieces("secure.drill.test", "unlisted.drill.test")))
     attempt("no inspected TLS under another name", lambda: alert(lambda: handshake("inspected.drill.test", TLS, "secure.drill.test")))
     good = request("listed.drill.test:%d" % HTTP, "/").replace(b"Connection: close\r\n", b"")
     for host in ("unlisted.drill.test", "secure.drill.test", "listed.drill.test:1", "127.0.0.1", ""):
@@ -262,7 +269,7 @@ def names():
     secure = request("inspected.drill.test:%d" % TLS, "/v1/").replace(b"Connection: close\r\n", b"")
     attempt("no Host of its own in inspected TLS", lambda: not_answered(handshake("inspected.drill.test", TLS, "inspected.drill.test", insecure(), request("secure.drill.test", "/v1/never/name"))))
     attempt("no Host of its own in inspected TLS, on a later request", lambda: not_answered(after_first(handshake("inspected.drill.test", TLS, "inspected.drill.test", insecure(), secure + request("secure.drill.test", "/v1/never/name")))))
-    attempt("no :authority of its own", lambda: need(run("curl", "-sS", "--http2", "-H", "Host: secure.drill.test", "https://inspected.drill.test:%d/v1/never/name" % TLS) == b"drill\n"))
+    attempt("no :authority of its own", lambda: not_answered(run("curl", "-sSi", "--http2", "-H", "Host: secure.drill.test", "https://inspected.drill.test:%d/v1/never/name" % TLS)))
 
 
 def insecure():
@@ -293,8 +300,9 @@ def after_first(answer):
 
 def not_answered(answer):
     """A refusal in whatever words HTTP has for it, with the sentence."""
-    if re.match(rb"HTTP/1\.1 (400|403|421|501) ", answer) and b"countersign: " in answer:
-        raise OSError("refused with %s" % answer[9:12].decode())
+    status = re.match(rb"HTTP/(?:1\.1|2) (400|403|421|501) ", answer)
+    if status and b"countersign: " in answer:
+        raise OSError("refused with %s" % status[1].decode())
     return "ok: not refused: %r" % answer[:300]
 
 
@@ -389,7 +397,7 @@ def protocols():
     attempt("no TLS to a gateway", lambda: alert(lambda: handshake("api.internal", 80, "api.internal")))
     attempt("no bytes of its own to a gateway", lambda: ended(plain("api.internal", 80, b"\x00\x01\x02never/protocol\n")))
     attempt("no bytes of its own to an inspected host", lambda: ended(plain("inspected.drill.test", TLS, b"\x00\x01\x02never/protocol\n")))
-    attempt("no ClientHello in the form of SSL 2", lambda: need(plain("secure.drill.test", TLS, b"\x80\x2e\x01\x03\x01\x00\x15\x00\x00\x00\x10" + b"\x00\x00\x2f" * 7 + b"x" * 16)[:2] == b"\x16\x03"))
+    attempt("no ClientHello in the form of SSL 2", lambda: alerted(plain("secure.drill.test", TLS, b"\x80\x2e\x01\x03\x01\x00\x15\x00\x00\x00\x10" + b"\x00\x00\x2f" * 7 + b"x" * 16)))
 
 
 def rules():
@@ -461,7 +469,14 @@ def redirects():
     url = "http://listed.drill.test:%d/redirect" % HTTP
     attempt("may see the redirect", lambda: need(b"302" in run("curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", url)))
     attempt("no redirect that curl follows", lambda: refused(run("curl", "-sSiL", url).split(b"\r\n\r\n", 1)[1], 403, NOT_LISTED))
-    attempt("no redirect that Python follows", lambda: need(urllib.request.urlopen(url, timeout=SECONDS).read()))
+    attempt("no redirect that Python follows", lambda: followed(url))
+
+
+def followed(url):
+    try:
+        return "ok: answered: %r" % urllib.request.urlopen(url, timeout=SECONDS).read()[:100]
+    except urllib.error.HTTPError as e:
+        return refused(b"HTTP/1.1 %d x\r\n\r\n%s" % (e.code, e.read()), 403, NOT_LISTED)
 
 
 def download():
@@ -516,12 +531,13 @@ def credentials():
     section("injected credential")
     ask = request("api.internal", "/v1/echo", "POST", "Authorization: Bearer never/credential\r\nX-Drill-Key: never/credential\r\nCookie: a=never/credential\r\nContent-Length: 5\r\n", b"hello")
     attempt("may have it used", lambda: answered(plain("api.internal", 80, ask), b"hello"))
-    attempt("no echo of it", lambda: need(shown(plain("api.internal", 80, ask))))
+    attempt("no echo of it", lambda: echoed(plain("api.internal", 80, ask)))
+    attempt("no sending of it to a server that does not prove its name", lambda: unproved(plain("forged.internal", 80, request("forged.internal", "/v1/never/credential"))))
     inspected = request("inspected.drill.test:%d" % TLS, "/v1/echo", "POST", "X-Drill-Key: never/credential\r\nContent-Length: 5\r\n", b"hello")
     attempt("may have it used at an inspected host", lambda: answered(handshake("inspected.drill.test", TLS, "inspected.drill.test", insecure(), inspected), b"hello"))
-    attempt("no echo of it from an inspected host", lambda: need(shown(handshake("inspected.drill.test", TLS, "inspected.drill.test", insecure(), inspected))))
-    attempt("no echo of it over HTTP/2", lambda: need(shown(run("curl", "-sSi", "--http2", "https://inspected.drill.test:%d/v1/echo" % TLS))))
-    attempt("no echo of a part of it", lambda: need(shown(plain("api.internal", 80, request("api.internal", "/v1/echo", fields="Range: bytes=0-40\r\nAccept-Encoding: gzip\r\n")))))
+    attempt("no echo of it from an inspected host", lambda: echoed(handshake("inspected.drill.test", TLS, "inspected.drill.test", insecure(), inspected)))
+    attempt("no echo of it over HTTP/2", lambda: echoed(run("curl", "-sSi", "--http2", "https://inspected.drill.test:%d/v1/echo" % TLS)))
+    attempt("no echo of a part of it", lambda: echoed(plain("api.internal", 80, request("api.internal", "/v1/echo", fields="Range: bytes=0-40\r\nAccept-Encoding: gzip\r\n"))))
     attempt("no variable with it", lambda: need([k for k, v in os.environ.items() if planted.search(v.encode()) or k == "DRILL_KEY"]))
     attempt("no environment with it", lambda: need([p for p in glob.glob("/proc/[0-9]*/environ") if has_secret(p)]))
     attempt("no command line with it", lambda: need([p for p in glob.glob("/proc/[0-9]*/cmdline") if has_secret(p)]))
@@ -530,10 +546,19 @@ def credentials():
     attempt("no key of the authority", lambda: need([p for p in files_below(("/home", "/run", "/tmp", "/etc/ssl")) if small(p) and b"PRIVATE KEY" in open(p, "rb").read()]))
 
 
-def shown(answer):
-    """The credential in an answer, in a spelling that programs make of it."""
-    need(answer)
-    return planted.search(answer) or re.search(rb"ZHJpbGwtc2VjcmV0LT|6472696c6c2d736563726574", answer)
+def unproved(answer):
+    if re.match(rb"HTTP/1\.1 (403|502) ", answer) and b"countersign: forged.internal:80 " in answer:
+        raise OSError("refused with %s" % answer[9:12].decode())
+    return "ok: not refused: %r" % answer[:300]
+
+
+def echoed(answer):
+    """No credential is in an answer, in any spelling that programs make of it."""
+    if not answer:
+        return "ok: there was no answer"
+    if planted.search(answer) or re.search(rb"ZHJpbGwtc2VjcmV0L|6472696c6c2d736563726574", answer):
+        return "ok: it came back"
+    raise OSError("not shown")
 
 
 def secret_file():
@@ -603,7 +628,7 @@ def neighbour():
     listening = socket.create_server(("0.0.0.0", 4445))
     attempt("no host of the run beside it", lambda: refused(proxied(connect("listed.drill.test:%d" % HTTP)), 403, NOT_LISTED))
     attempt("no gateway of the run beside it", lambda: refused(plain("api.internal", 80, request("api.internal", "/v1/never/neighbour")), 403, NOT_LISTED))
-    attempt("no credential of the run beside it", lambda: need(shown(handshake("upstream.drill.test", TLS, "upstream.drill.test", insecure(), request("upstream.drill.test:%d" % TLS, "/v1/echo")))))
+    attempt("no credential of the run beside it", lambda: echoed(handshake("upstream.drill.test", TLS, "upstream.drill.test", insecure(), request("upstream.drill.test:%d" % TLS, "/v1/echo"))))
     attempt("no secret of the run beside it", lambda: open("/run/secret/drill-file"))
     attempt("may stay until that run has tried", lambda: need(line("neighbour.drill.test", "here " + json.dumps(me)) == "250 here"))
     listening.close()

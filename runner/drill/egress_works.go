@@ -41,6 +41,8 @@ const (
 	hostUpstream  = "upstream.drill.test"
 	hostGateway   = "api.internal"
 	hostSlender   = "slender.internal" // a gateway that lets little out
+	hostForged    = "forged.internal"  // a gateway whose server cannot prove hostFalse
+	hostFalse     = "false.name.drill.test"
 	hostUnlisted  = "unlisted.drill.test"
 	hostNeighbour = "neighbour.drill.test"
 )
@@ -57,7 +59,7 @@ const keyHeader = "X-Drill-Key" // which the proxy sets
 func zone() map[string][][]netip.Addr {
 	loopback := netip.MustParseAddr("127.0.0.1")
 	z := map[string][][]netip.Addr{}
-	for _, name := range []string{hostListed, hostWild, hostSecure, hostLine, hostSink, hostSmall, hostInner, hostInspected, hostUpstream, hostNeighbour, hostUnlisted} {
+	for _, name := range []string{hostListed, hostWild, hostSecure, hostLine, hostSink, hostSmall, hostInner, hostInspected, hostUpstream, hostFalse, hostNeighbour, hostUnlisted} {
 		z[name] = [][]netip.Addr{{loopback}}
 	}
 	for name, addr := range map[string]string{
@@ -74,7 +76,7 @@ func zone() map[string][][]netip.Addr {
 func looked() []string {
 	return []string{
 		hostListed, hostWild, hostSecure, hostLine, hostSink, hostSmall, hostInner, hostMapped, hostMetadata, hostMetadata6, hostEmbedded,
-		hostZero, hostRebind, hostInspected, hostUpstream, hostNeighbour,
+		hostZero, hostRebind, hostInspected, hostUpstream, hostFalse, hostNeighbour,
 	}
 }
 
@@ -92,9 +94,9 @@ func (t *target) egressRules() string {
 		opaque(hostEmbedded, http, private), opaque(hostZero, http, private), opaque(hostRebind, http, private),
 		fmt.Sprintf("{host: %s, port: %d, mode: inspect, methods: [GET, POST], paths: [/v1/**], private: true, inject: drill-key}", hostInspected, tls),
 	}
-	for _, gateway := range []string{hostGateway, hostSlender + ", upload: 16KiB"} {
-		rules = append(rules, fmt.Sprintf("{host: %s, upstream: 'https://%s:%d', mode: gateway, methods: [GET, POST], paths: [/v1/**], private: true, inject: drill-key}",
-			gateway, hostUpstream, tls))
+	for _, gateway := range [][3]string{{hostGateway, hostUpstream}, {hostSlender, hostUpstream, ", upload: 16KiB"}, {hostForged, hostFalse}} {
+		rules = append(rules, fmt.Sprintf("{host: %s, upstream: 'https://%s:%d', mode: gateway, methods: [GET, POST], paths: [/v1/**], private: true, inject: drill-key%s}",
+			gateway[0], gateway[1], tls, gateway[2]))
 	}
 	return "network: {allow: [" + strings.Join(rules, ", ") + "]}"
 }

@@ -248,6 +248,23 @@ func inTime(f *findings) (Verdict, string) {
 	return Holds, fmt.Sprintf("exit %d: %s; the patch is what the tree was", w.Exit, o.Reason)
 }
 
+func verified(f *findings) (Verdict, string) {
+	n := 0
+	for _, name := range slices.Sorted(maps.Keys(f.works)) {
+		w := f.works[name]
+		if w.Verified != "" {
+			return Fails, fmt.Sprintf("%s: %s", name, w.Verified)
+		}
+		if w.Evidence != "" {
+			n++
+		}
+	}
+	if f.work(workAttempts).Evidence == "" || f.work(workEgress).Evidence == "" {
+		return Fails, "there is no evidence"
+	}
+	return Holds, fmt.Sprintf("the evidence of %d works is consistent", n)
+}
+
 func nothingLeft(f *findings) (Verdict, string) {
 	for _, name := range slices.Sorted(maps.Keys(f.works)) {
 		w := f.works[name]
