@@ -20,13 +20,15 @@ type body struct {
 	length int64     // of what is sent on; -1: not known
 	begin  func()    // before the first byte is read; may be nil
 	end    func()    // when the client's last byte was read; may be nil
-	stop   io.Closer // ends a Read of src that waits; may be nil
+	stop   io.Closer // ends a Read of src that waits; src is not read again
 
 	scan   *scan // nil: not looked into
 	charge func(n int) error
 
-	reading sync.Mutex // held while src is read
+	reading sync.Mutex // held while src is read, which may take as long as the client likes
 	err     error      // guarded by reading
+	refused atomic.Pointer[Refused]
+	begun   atomic.Bool // some of it was asked for
 	left    atomic.Bool
 	whole   atomic.Bool
 	out     atomic.Int64 // bytes that were let out
@@ -58,6 +60,7 @@ func (b *body) admit(by passage, p *Proxy, header http.Header) error {
 
 // Read gives out only what may be sent.
 func (b *body) Read(p []byte) (int, error) {
+	b.begun.Store(true)
 	b.reading.Lock()
 	defer b.reading.Unlock()
 	if b.err == nil && b.left.Load() {
@@ -72,12 +75,16 @@ func (b *body) Read(p []byte) (int, error) {
 	}
 	n, err := b.src.Read(p)
 	if n > 0 {
-		if b.err = b.let(p[:n]); b.err != nil {
-			return 0, b.err
-		}
+		b.err = b.let(p[:n])
 	}
-	if err != nil {
+	if b.err == nil {
 		b.err = err
+	}
+	if b.err != nil && b.err != io.EOF {
+		if r := (*Refused)(nil); errors.As(b.err, &r) {
+			b.refused.Store(r)
+		}
+		return 0, b.err
 	}
 	if err == io.EOF {
 		b.whole.Store(true)
@@ -89,6 +96,9 @@ func (b *body) Read(p []byte) (int, error) {
 }
 
 func (b *body) let(p []byte) error {
+	if b.left.Load() {
+		return errLeft
+	}
 	if b.scan != nil {
 		if err := b.scan.check(p); err != nil {
 			return err
@@ -101,36 +111,26 @@ func (b *body) let(p []byte) error {
 	return nil
 }
 
-// Close says that no more is wanted. It does not wait for a Read; net/http's
-// HTTP/2 does, and wants it ended.
+// Close says that no more is wanted, and ends a Read that waits for the client.
 func (b *body) Close() error {
 	b.left.Store(true)
-	if b.stop != nil {
-		b.stop.Close()
+	if !b.whole.Load() {
+		return b.stop.Close()
 	}
 	return nil
 }
 
-// refused is why the body was not let out, nil if it was.
-func (b *body) refused() *Refused {
-	b.reading.Lock()
+// leave returns when nothing is read for this body any more.
+func (b *body) leave() {
+	b.Close()
+	b.reading.Lock() // also when it is whole: end may be on its way
 	defer b.reading.Unlock()
-	var r *Refused
-	errors.As(b.err, &r)
-	return r
 }
 
-// leave returns when nothing reads from conn, which the body comes from, for
-// this body any more. When it was not read to its end, conn cannot be read again.
-func (b *body) leave(conn net.Conn) {
-	b.Close()
-	if b.whole.Load() {
-		return
-	}
-	conn.SetReadDeadline(longAgo)
-	b.reading.Lock()
-	defer b.reading.Unlock()
-}
+// readStop ends what waits to read from a connection.
+type readStop struct{ net.Conn }
+
+func (s readStop) Close() error { return s.SetReadDeadline(longAgo) }
 
 // longAgo as a deadline ends what waits.
 var longAgo = time.Unix(1, 0)

@@ -84,6 +84,23 @@ func TestScan(t *testing.T) {
 	}
 }
 
+// Wherever a stream is cut, in three parts.
+func TestScanAcross(t *testing.T) {
+	const text = "-abcdef-"
+	for i := range text {
+		for j := i; j < len(text); j++ {
+			s := newScan([]string{"abcdef", "xy"}, nil)
+			found := s.check([]byte(text[:i])) != nil || s.check([]byte(text[i:j])) != nil
+			if before := strings.Contains(text[:j], "abcdef"); found != before {
+				t.Errorf("%q %q: found %v", text[:i], text[i:j], found)
+			}
+			if !found && s.check([]byte(text[j:])) == nil {
+				t.Errorf("%q %q %q: not found", text[:i], text[i:j], text[j:])
+			}
+		}
+	}
+}
+
 const runSecret = "hunter2/hunter2+hunter2"
 
 // What holds a secret of the run, or a text that the rule names, does not leave.

@@ -23,6 +23,7 @@ type request struct {
 	body   *body    // nil: none
 	expect bool     // the client waits for 100 (Continue)
 	socket *upgrade // the client's half of a WebSocket handshake, else nil
+	http2  bool
 	// trailers says that the client takes fields behind the answer's body.
 	trailers bool
 }
@@ -107,10 +108,17 @@ func (o *origin) pass(ctx context.Context, w http.ResponseWriter, q *request, by
 		return false, err
 	}
 	record.BytesOut = int64(n)
-	answer, err := o.transport.RoundTrip(out)
 	if q.body != nil {
-		defer func() { record.BytesOut += q.body.out.Load() }()
+		defer func() {
+			q.body.Close() // the answer is over; no more goes out
+			record.BytesOut += q.body.out.Load()
+		}()
+		if !q.http2 {
+			o.sending.Store(q.body)
+			defer o.sending.Store(nil)
+		}
 	}
+	answer, err := o.transport.RoundTrip(out)
 	if err != nil {
 		return false, err
 	}
@@ -140,7 +148,7 @@ func sameSetup(a, b contract.NetRule) bool {
 // refusal finds why a request that failed was refused; nil when it was not.
 func refusal(ctx context.Context, q *request, err error) *Refused {
 	if q.body != nil {
-		if r := q.body.refused(); r != nil {
+		if r := q.body.refused.Load(); r != nil {
 			return r
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -33,6 +34,9 @@ type origin struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	work   sync.WaitGroup // dials, and streams of HTTP/2
+	// sending is the body of the request that is under way in HTTP/1.
+	sending atomic.Pointer[body]
+
 	mu     sync.Mutex
 	closed bool
 	open   map[*originConn]struct{}
@@ -109,10 +113,16 @@ type originConn struct {
 	o *origin
 }
 
+// Close also ends the body that was being sent: net/http would wait for the
+// client to send more of it before it says that the server is gone. A body that
+// was not begun may still go out on another connection.
 func (c *originConn) Close() error {
 	c.o.mu.Lock()
 	delete(c.o.open, c)
 	c.o.mu.Unlock()
+	if b := c.o.sending.Load(); b != nil && b.begun.Load() {
+		b.Close()
+	}
 	return c.outbound.Close()
 }
 

@@ -79,11 +79,13 @@ func (r *reply) WriteHeader(status int) {
 // frame chooses how the body is delimited (RFC 9112 §6.3).
 func (r *reply) frame() {
 	length, err := strconv.ParseInt(r.header.Get("Content-Length"), 10, 64)
-	switch {
-	case r.status == http.StatusNoContent || r.status < 200:
+	if err != nil || length < 0 || r.status == http.StatusNoContent {
 		r.header.Del("Content-Length")
+	}
+	switch {
+	case r.status == http.StatusNoContent:
 	case r.isHead || r.status == http.StatusNotModified:
-	case err == nil:
+	case r.header["Content-Length"] != nil:
 		r.framing, r.left = framedByLength, length
 	case r.http10:
 		r.framing = framedByEnd

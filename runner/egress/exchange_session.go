@@ -102,7 +102,7 @@ func (s *session) request(h *head) error {
 	}
 	err = o.exchange(ctx, answer, q)
 	if q.body != nil {
-		q.body.leave(s.conn)
+		q.body.leave()
 	}
 	answer.watch.stop()
 	if err != nil {
@@ -134,7 +134,9 @@ func (s *session) read(h *head) (*origin, *request, error) {
 		return nil, nil, err
 	}
 	q := &request{target: o.flow.target, method: h.method, path: path, query: query, fields: endToEnd(h.fields), socket: socket, expect: expect}
-	q.body = newBody(s.r, kind, length)
+	if q.body = newBody(s.r, kind, length); q.body != nil {
+		q.body.stop = readStop{s.conn}
+	}
 	return o, q, nil
 }
 

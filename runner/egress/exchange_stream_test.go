@@ -54,6 +54,9 @@ func TestServerSentEvents(t *testing.T) {
 func TestDuplex(t *testing.T) {
 	l := newLab(t, serverRoots, inspectRule())
 	l.serveTLS(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Te") != "trailers" {
+			t.Errorf("the server was sent TE: %q", r.Header.Get("Te"))
+		}
 		w.(http.Flusher).Flush()
 		lines := bufio.NewScanner(r.Body)
 		for lines.Scan() {
@@ -134,6 +137,82 @@ func TestEarlyAnswer(t *testing.T) {
 			t.Errorf("answered %d %q", r.StatusCode, got)
 		}
 	})
+}
+
+// A server that goes away is told to a client that rests in the middle of its
+// body.
+func TestServerGoesAway(t *testing.T) {
+	both(t, func(t *testing.T, http2 bool) {
+		l := newLab(t, serverRoots, inspectRule())
+		l.serveTLS(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.ReadFull(r.Body, make([]byte, 5))
+			if r.ProtoMajor == 1 { // net/http would read the body first
+				c, _, _ := w.(http.Hijacker).Hijack()
+				c.Close()
+				return
+			}
+			panic(http.ErrAbortHandler)
+		}))
+		in, out := io.Pipe()
+		defer out.Close()
+		go io.WriteString(out, "begin")
+		r, err := l.client(http2).Post("https://"+labHost+"/", "text/plain", in)
+		if text := textOf(t, r, err); r.StatusCode != http.StatusBadGateway || !strings.Contains(text, "did not answer") {
+			t.Errorf("answered %d %q", r.StatusCode, text)
+		}
+	})
+}
+
+// Framing comes from what the proxy does, not from what a server said it would.
+func TestReplyFraming(t *testing.T) {
+	for _, c := range []struct {
+		length, proto, method string
+		status                int
+		want                  string
+	}{
+		{"3", "HTTP/1.1", "GET", 200, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"},
+		{"", "HTTP/1.1", "GET", 200, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"},
+		{"x", "HTTP/1.1", "GET", 200, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"},
+		{"-3", "HTTP/1.1", "GET", 200, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"},
+		{"", "HTTP/1.0", "GET", 200, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nabc"},
+		{"3", "HTTP/1.1", "HEAD", 200, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"},
+		{"3", "HTTP/1.1", "GET", 204, "HTTP/1.1 204 No Content\r\n\r\n"},
+		{"3", "HTTP/1.1", "GET", 304, "HTTP/1.1 304 Not Modified\r\nContent-Length: 3\r\n\r\n"},
+	} {
+		var out bytes.Buffer
+		r := newReply(bufio.NewWriter(&out), &head{method: c.method, proto: c.proto})
+		if c.length != "" {
+			r.Header().Set("Content-Length", c.length)
+		}
+		r.WriteHeader(c.status)
+		io.WriteString(r, "abc")
+		if err := r.finish(); err != nil && err != errLast || out.String() != c.want {
+			t.Errorf("%+v: wrote %q, %v", c, out.String(), err)
+		}
+	}
+}
+
+func TestReplyOfAnotherLength(t *testing.T) {
+	for _, text := range []string{"", "ab", "abcd"} {
+		var out bytes.Buffer
+		r := newReply(bufio.NewWriter(&out), &head{method: "GET", proto: "HTTP/1.1"})
+		r.Header().Set("Content-Length", "3")
+		_, writing := io.WriteString(r, text)
+		if err := r.finish(); writing == nil && (err == nil || err == errLast) || strings.Contains(out.String(), "abcd") {
+			t.Errorf("%q: wrote %q, %v", text, out.String(), err)
+		}
+	}
+}
+
+func TestAnswerFields(t *testing.T) {
+	out := http.Header{}
+	answerFields(out, http.Header{
+		"Connection": {"keep-alive, X-hop"}, "X-Hop": {"1"}, "X-Kept": {"1", "2"}, "Keep-Alive": {"1"}, "Proxy-Connection": {"1"}, "Proxy-Authenticate": {"1"},
+		"Te": {"1"}, "Trailer": {"1"}, "Transfer-Encoding": {"1"}, "Upgrade": {"h3"}, "Alt-Svc": {"1"}, "Content-Length": {"3"},
+	})
+	if got := fmt.Sprint(out); got != "map[Content-Length:[3] X-Kept:[1 2]]" {
+		t.Errorf("%s goes on", got)
+	}
 }
 
 // An answer that breaks off does not look whole.

@@ -96,7 +96,7 @@ func (f *flow) readStream(r *http.Request) (*request, error) {
 	if len(fields) > headBounds.fields {
 		return nil, &Refused{ClassBounds, "it has too many fields"}
 	}
-	q := &request{target: f.target, method: r.Method, path: path, query: query, fields: endToEnd(fields), trailers: r.Header.Get("Te") == "trailers"}
+	q := &request{target: f.target, method: r.Method, path: path, query: query, fields: endToEnd(fields), http2: true, trailers: r.Header.Get("Te") == "trailers"}
 	if r.ContentLength != 0 {
 		q.body = &body{src: r.Body, stop: r.Body, length: r.ContentLength}
 	}
