@@ -80,11 +80,12 @@ func (r *run) proxyConfig() (egress.Config, error) {
 		Credentials: map[string]redact.Secret{}, Record: r.recordMasked(matcher), Notify: r.boundary,
 		Peer: r.checkProxyPeer, Now: r.s.Now, Log: r.s.Log,
 	}
+	for _, named := range r.secrets() {
+		config.Secrets = append(config.Secrets, *named.Secret)
+	}
 	for _, ref := range r.c.SecretRefs {
-		secret := *redact.NewSecret([]byte(r.order.Secrets[ref.Name]))
-		config.Secrets = append(config.Secrets, secret)
 		if ref.Deliver == contract.DeliverInject {
-			config.Credentials[ref.Name] = secret
+			config.Credentials[ref.Name] = *redact.NewSecret([]byte(r.order.Secrets[ref.Name]))
 		}
 	}
 	if slices.ContainsFunc(r.c.Network.Allow, func(n contract.NetRule) bool { return n.Mode == contract.RuleInspect }) {

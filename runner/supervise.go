@@ -199,8 +199,12 @@ func (r *run) perform(ctx context.Context) {
 }
 
 // untilKilled is what a cancelled run may still take: the time to keep what it
-// changed, until the caller wants it to end at once.
+// changed. The caller's wish to end it at once is granted by the workload's end
+// where it still ran, else by giving up what was not kept yet.
 func (r *run) untilKilled(ctx context.Context) context.Context {
+	if r.killed() {
+		return context.WithoutCancel(ctx)
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	go func() {
 		select {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -157,9 +158,21 @@ func (r *run) openOutput() (*outputLog, error) {
 func (r *run) secrets() []redact.Named {
 	var all []redact.Named
 	for _, ref := range r.c.SecretRefs {
-		all = append(all, redact.Named{Name: ref.Name, Secret: redact.NewSecret([]byte(r.order.Secrets[ref.Name]))})
+		value := r.order.Secrets[ref.Name]
+		all = append(all, redact.Named{Name: ref.Name, Secret: redact.NewSecret([]byte(value))})
+		if _, password, ok := strings.Cut(value, ":"); ok && injectedAsBasic(r.c.Network, ref.Name) {
+			all = append(all, redact.Named{Name: ref.Name + " (its password)", Secret: redact.NewSecret([]byte(password))})
+		}
 	}
 	return all
+}
+
+// injectedAsBasic says whether a secret is USER:PASSWORD (RFC 7617), of which a
+// server knows, and may show, the password alone.
+func injectedAsBasic(n contract.Network, name string) bool {
+	return slices.ContainsFunc(n.Allow, func(r contract.NetRule) bool {
+		return r.Inject != nil && r.Inject.Secret == name && r.Inject.As == contract.InjectBasic
+	})
 }
 
 // write takes a piece of one stream. Errors of the file stay in the bundle.
@@ -226,7 +239,7 @@ func (r *run) settle(ctx context.Context) {
 	if err == nil {
 		err = r.step(ctx, stage{"patch", captureTime, func(r *run, ctx context.Context) error { return r.makePatch(ctx, got) }})
 	}
-	if err != nil {
+	if err != nil && !r.killed() { // at once means without what was not kept yet
 		r.fail("capture", err)
 	}
 	r.s.failPoint("capture")

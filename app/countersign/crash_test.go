@@ -233,6 +233,7 @@ func TestInterrupts(t *testing.T) {
 		{"heeds SIGTERM", "trap 'echo bye > a; exit 7' TERM; echo ready; sleep 1000 & wait", 1, contract.StateCancelled, 7},
 		{"ignores SIGTERM", "trap '' TERM; echo bye > a; echo ready; while :; do sleep 1000; done", 1, contract.StateCancelled, 137},
 		{"twice", "trap '' TERM; echo bye > a; echo ready; while :; do sleep 1000; done", 2, contract.StateCancelled, 137},
+		{"again while it stops", "trap 'echo ready' TERM; echo bye > a; echo ready; while :; do sleep 1000 & wait; done", 2, contract.StateCancelled, 137},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := append([]string{"run", "--json"}, policyFile(t, smallPolicy(""))...)
@@ -247,9 +248,15 @@ func TestInterrupts(t *testing.T) {
 				t.Fatal(err)
 			}
 			lines := bufio.NewScanner(stderr)
-			for lines.Scan() && lines.Text() != "ready" {
+			ready := func() {
+				for lines.Scan() && lines.Text() != "ready" {
+				}
 			}
-			for range tt.signals {
+			ready()
+			for i := range tt.signals {
+				if i > 0 && strings.Contains(tt.name, "again") {
+					ready()
+				}
 				cmd.Process.Signal(os.Interrupt)
 			}
 			for lines.Scan() {

@@ -123,7 +123,12 @@ func (o *outside) handler() http.Handler {
 	mux.HandleFunc("/hello", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "hello from %s\n", r.Host) })
 	mux.Handle("/repo.git/", gitRepository(o.t))
 	mux.HandleFunc("/npm/", servePackages)
-	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) { r.Header.Write(w) })
+	mux.HandleFunc("/echo", func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Write(w)
+		if _, password, ok := r.BasicAuth(); ok {
+			fmt.Fprintln(w, "this was not the password:", password)
+		}
+	})
 	mux.HandleFunc("/to/", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "https://"+strings.TrimPrefix(r.URL.Path, "/to/")+"/hello", http.StatusFound)
 	})
