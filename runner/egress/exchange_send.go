@@ -46,6 +46,9 @@ func (o *origin) outgoing(ctx context.Context, q *request, by passage) (*http.Re
 		name := textproto.CanonicalMIMEHeaderKey(f.name)
 		header[name] = append(header[name], f.value)
 	}
+	if by.reads() {
+		removeFields(header, overrideFields)
+	}
 	if _, ok := header["User-Agent"]; !ok {
 		header["User-Agent"] = []string{""} // the client sent none; nor does the transport
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"slices"
+	"strings"
 
 	"github.com/countersign-dev/countersign/policy/contract"
 	"github.com/countersign-dev/countersign/runner/redact"
@@ -34,12 +35,28 @@ func (g *reading) inject(header http.Header, i *contract.Inject, scheme string) 
 	if err != nil {
 		return &Refused{ClassProtocol, err.Error()}
 	}
-	for _, n := range append(slices.Clone(credentialFields), "Accept-Encoding", "Range", "If-Range", name) {
-		header.Del(n)
-	}
+	removeFields(header, append(slices.Clone(credentialFields), "Accept-Encoding", "Range", "If-Range", name))
 	header["Accept-Encoding"] = []string{"identity"}
 	header[name] = []string{value}
 	return nil
+}
+
+// overrideFields have servers, and frameworks behind them, take a request for
+// another than its first line says.
+var overrideFields = []string{
+	"X-Http-Method-Override", "X-Http-Method", "X-Method-Override", "X-Original-Method", "X-Original-Url", "X-Rewrite-Url", "X-Original-Uri",
+	"X-Forwarded-Host", "X-Forwarded-Prefix", "X-Forwarded-Uri", "X-Forwarded-Method", "X-Host", "Forwarded",
+}
+
+// removeFields takes fields of those names out, also where an underscore stands
+// for a hyphen: servers that make variables of fields (RFC 3875 §4.1.18) read
+// the two as one.
+func removeFields(header http.Header, names []string) {
+	for n := range header {
+		if slices.Contains(names, textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(n, "_", "-"))) {
+			delete(header, n)
+		}
+	}
 }
 
 // credentialField is the header field that carries a credential.

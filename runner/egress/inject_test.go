@@ -37,7 +37,7 @@ func TestInject(t *testing.T) {
 				w.Header().Set("Set-Cookie", "session=1")
 			}))
 			q := newRequest(t, "GET", "https://"+labHost+"/", nil)
-			for _, name := range []string{"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Cookie", c.field} {
+			for _, name := range []string{"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Cookie", "X_Api_Key", "X-Http-Method-Override", "X_Original_Url", "Forwarded", c.field} {
 				q.Header.Set(name, "placeholder")
 			}
 			q.Header.Set("Accept-Encoding", "gzip, br")
