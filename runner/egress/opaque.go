@@ -12,7 +12,7 @@ import (
 // copyBuffer is how much is copied at a time on the way out, in bytes. From a Unix
 // socket, larger ones and splice(2) were measured to be no faster, and what is
 // not seen cannot be charged before it is sent.
-const copyBuffer = 64 << 10
+const copyBuffer = 128 << 10
 
 // serveOpaque joins client and target. The server may speak first; what the
 // client says is held back until it is known to be allowed.

@@ -5,7 +5,7 @@ import "sync"
 // Sizes of buffers, in bytes: large ones move much in few calls, small ones let
 // every connection of a sandbox stall at once in little memory.
 const (
-	largeBuffer  = 64 << 10
+	largeBuffer  = 128 << 10
 	smallBuffer  = 16 << 10
 	largeBuffers = 32
 )
