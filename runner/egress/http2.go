@@ -18,7 +18,7 @@ const maxStreams = 100
 
 // uploadWindow is how many bytes of bodies one HTTP/2 connection may have sent
 // that no server has taken yet.
-const uploadWindow = 256 << 10
+const uploadWindow = 512 << 10
 
 // serveHTTP2 reads HTTP/2 requests (RFC 9113) until the connection ends. It
 // returns when nothing of it runs any more.

@@ -53,10 +53,14 @@ var overrideFields = []string{
 // the two as one.
 func removeFields(header http.Header, names []string) {
 	for n := range header {
-		if slices.Contains(names, textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(n, "_", "-"))) {
+		if slices.ContainsFunc(names, func(name string) bool { return hyphened(name) == hyphened(n) }) {
 			delete(header, n)
 		}
 	}
+}
+
+func hyphened(name string) string {
+	return textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
 }
 
 // credentialField is the header field that carries a credential.

@@ -26,6 +26,7 @@ func TestInject(t *testing.T) {
 	for _, c := range []struct{ as, name, field, want string }{
 		{contract.InjectHeader, "x-api-key", "X-Api-Key", modelKey},
 		{contract.InjectHeader, "x-own-key", "X-Own-Key", modelKey},
+		{contract.InjectHeader, "own_key", "Own_key", modelKey},
 		{contract.InjectBearer, "", "Authorization", "Bearer " + modelKey},
 		{contract.InjectBasic, "", "Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte(modelKey))},
 	} {
@@ -37,7 +38,7 @@ func TestInject(t *testing.T) {
 				w.Header().Set("Set-Cookie", "session=1")
 			}))
 			q := newRequest(t, "GET", "https://"+labHost+"/", nil)
-			for _, name := range []string{"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Cookie", "X_Api_Key", "X-Http-Method-Override", "X_Original_Url", "Forwarded", c.field} {
+			for _, name := range []string{"Authorization", "Proxy-Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Cookie", "X_Api_Key", "X-Http-Method-Override", "X_Original_Url", "Forwarded", strings.ReplaceAll(c.field, "_", "-"), c.field} {
 				q.Header.Set(name, "placeholder")
 			}
 			q.Header.Set("Accept-Encoding", "gzip, br")
