@@ -28,15 +28,20 @@ func newEcho(find *redact.Matcher, answer *http.Response) (*echo, error) {
 	return &echo{find}, nil
 }
 
-// maskFields masks in place; a field that no mask suits is dropped.
+// maskFields drops what shows a secret: no mask suits a field. A name is not left
+// without values: net/http would wait with the end of an HTTP/2 stream for a
+// trailer that does not come.
 func (e *echo) maskFields(header http.Header) {
 	if e == nil {
 		return
 	}
 	for name, values := range header {
-		header[name] = slices.DeleteFunc(slices.Clone(values), func(v string) bool {
+		kept := slices.DeleteFunc(slices.Clone(values), func(v string) bool {
 			return !bytes.Equal(e.find.Mask([]byte(v)), []byte(v))
 		})
+		if header[name] = kept; len(kept) == 0 {
+			delete(header, name)
+		}
 	}
 }
 
