@@ -5,6 +5,9 @@ import (
 	"fmt"
 )
 
+// few is how many pairs there are of what has no goal.
+const few = 2
+
 // egress measures the way out of a sandbox. Ours is a client in a sealed run;
 // the relay is the same client in a container like it, behind two hops that only
 // copy. Both are driven in turn, over connections of their own.
@@ -22,8 +25,8 @@ func (b *bench) egress() (err error) {
 	}
 	return e.pair("runsc", "loop", func(ours, relay *way) error {
 		return errors.Join(
-			e.throughput("runsc, opaque", ours, relay, e.bytes/10, 3, 0),
-			e.latency("runsc, ", ours, relay, 3, 0))
+			e.throughput("runsc, opaque", ours, relay, e.bytes/10, few, 0),
+			e.latency("runsc, ", ours, relay, few, 200, 0))
 	})
 }
 
@@ -31,7 +34,7 @@ func (e *egressBench) onRunc() error {
 	return e.pair("runc", "loop", func(ours, relay *way) error {
 		return errors.Join(
 			e.throughput("opaque", ours, relay, e.bytes, e.longPairs(), 0.9),
-			e.latency("", ours, relay, e.longPairs(), 1.2),
+			e.latency("", ours, relay, e.longPairs(), 2000, 1.2),
 			e.setUps(ours, relay),
 			e.bodies(ours, relay),
 			e.spliced(ours), e.beside(ours))
@@ -85,8 +88,8 @@ func (e *egressBench) bodies(ours, theirs *way) error {
 		name string
 		o    order
 	}{
-		{"inspected, down", order{Kind: "get", Bytes: e.bytes}},
-		{"inspected, up", order{Kind: "put", Bytes: e.bytes}},
+		{"inspected, down", order{Kind: "get", Bytes: e.bytes / 2}},
+		{"inspected, up", order{Kind: "put", Bytes: e.bytes / 2}},
 		{"inspected, HTTP/2, down", order{Kind: "get", Bytes: e.bytes / 4, HTTP2: true}},
 		{"inspected, HTTP/2, up", order{Kind: "put", Bytes: e.bytes / 4, HTTP2: true}},
 	} {
@@ -105,7 +108,7 @@ func (e *egressBench) spliced(ours *way) error {
 		return err
 	}
 	relay.name = "relay with splice(2)"
-	return errors.Join(e.throughput("opaque", ours, relay, e.bytes, 3, 0), relay.close())
+	return errors.Join(e.throughput("opaque", ours, relay, e.bytes, few, 0), relay.close())
 }
 
 // longPairs is how often what takes long is measured.

@@ -73,17 +73,17 @@ func (e *egressBench) besideProxy(ours *way, name, addr string, program string, 
 		return err
 	}
 	defer theirs.close()
-	if err := e.throughput("opaque", ours, theirs, e.bytes, 3, 0); err != nil {
+	if err := e.throughput("opaque", ours, theirs, e.bytes, few, 0); err != nil {
 		return err
 	}
-	for _, o := range []order{{Kind: "echo", Connections: 1, Requests: 2000}, {Kind: "echo", Connections: many, Requests: 50}} {
+	for _, o := range echoes(2000) {
 		p50 := func(w *way) func() (float64, error) {
 			return func() (float64, error) {
 				r, err := w.ask(o)
 				return r.P50, err
 			}
 		}
-		our, their, ratio, err := inTurn(3, p50(ours), p50(theirs))
+		our, their, ratio, err := inTurn(few, p50(ours), p50(theirs))
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,14 @@ import "fmt"
 // many is how many connections make requests at once where it is not one.
 const many = 200
 
+// echoes are requests on one connection, and five times as many on many of them.
+func echoes(requests int) []order {
+	return []order{
+		{Kind: "echo", Connections: 1, Requests: requests},
+		{Kind: "echo", Connections: many, Requests: 5 * requests / many},
+	}
+}
+
 // quantile picks one of a result's.
 type quantile struct {
 	name string
@@ -20,13 +28,13 @@ func quantilesShown() []quantile {
 
 // latency compares what the ways add to a request on a kept connection: what it
 // takes there less what it takes on the host itself, all measured in turn.
-func (e *egressBench) latency(name string, ours, theirs *way, rounds int, goal float64) error {
+func (e *egressBench) latency(name string, ours, theirs *way, rounds, requests int, goal float64) error {
 	direct, err := e.hostWay("direct", "")
 	if err != nil {
 		return err
 	}
 	defer direct.close()
-	for _, o := range []order{{Kind: "echo", Connections: 1, Requests: 2000}, {Kind: "echo", Connections: many, Requests: 50}} {
+	for _, o := range echoes(requests) {
 		results, err := inRounds(rounds, o, ours, theirs, direct)
 		if err != nil {
 			return err
