@@ -131,7 +131,7 @@ func (c *child) wait(w *Warm, order *Order) error {
 	go func() { came <- c.read(order) }()
 	select {
 	case err := <-came:
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) || w.gone() {
 			return errUnwanted
 		}
 		return err

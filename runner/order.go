@@ -46,6 +46,9 @@ type Report struct {
 	Statement *ledger.Statement    `json:"statement"`
 	// Start counts what the workspace began with.
 	Start workspace.TreeStats `json:"start"`
+	// NotTaken is what of a dirty checkout did not come into the workspace; where
+	// the commit has the path, the commit's is there.
+	NotTaken []workspace.Omission `json:"not_taken"`
 	// Cut is how many bytes of output did not go into output.log.
 	Cut int64 `json:"cut"`
 }

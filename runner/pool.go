@@ -107,7 +107,7 @@ func (p *Pool) take(want WarmOrder) *warmSupervisor {
 	defer p.mu.Unlock()
 	defer p.count()
 	for i, w := range p.warm {
-		if w.key == key && !w.dead.Load() {
+		if w.key == key && !w.dead.Load() && time.Now().Before(w.expires) {
 			p.warm = append(p.warm[:i:i], p.warm[i+1:]...)
 			return w
 		}
@@ -199,6 +199,7 @@ func (p *Pool) count() {
 }
 
 func (p *Pool) start(ctx context.Context, order WarmOrder) (*warmSupervisor, error) {
+	expires := time.Now().Add(WarmIdle)
 	command, err := p.cfg.Command()
 	if err != nil {
 		return nil, err
@@ -217,7 +218,7 @@ func (p *Pool) start(ctx context.Context, order WarmOrder) (*warmSupervisor, err
 		s.end()
 		return nil, err
 	}
-	w := &warmSupervisor{supervisor: s, name: string(name), key: order.key(), expires: time.Now().Add(WarmIdle)}
+	w := &warmSupervisor{supervisor: s, name: string(name), key: order.key(), expires: expires}
 	s.quiet = make(chan struct{})
 	go w.watch(p.poke)
 	return w, nil

@@ -338,7 +338,7 @@ func (r *run) readSource(ctx context.Context) error {
 	if r.tree.PatchDigest != r.c.Start.PatchDigest {
 		return &Unavailable{What: "the working copy is not what the contract was derived from any more", Hint: "run again"}
 	}
-	r.bundle.Record("source.read", map[string]any{"commit": r.tree.Commit, "tree": r.tree.ID, "delivered": r.tree.Delivered, "stats": r.tree.Stats})
+	r.bundle.Record("source.read", map[string]any{"commit": r.tree.Commit, "tree": r.tree.ID, "delivered": r.tree.Delivered, "stats": r.tree.Stats, "omissions": brief(r.tree.Omissions)})
 	return nil
 }
 

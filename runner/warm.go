@@ -77,6 +77,15 @@ func (w *Warm) Name() string { return w.name }
 // Gone closes when the sandbox has ended, which one that waits never should.
 func (w *Warm) Gone() <-chan struct{} { return w.end.done }
 
+func (w *Warm) gone() bool {
+	select {
+	case <-w.end.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Discard leaves nothing of a sandbox that no run took.
 func (w *Warm) Discard(ctx context.Context) error { return w.discard(ctx) }
 

@@ -428,7 +428,7 @@ func (r *run) conclude() Report {
 	r.s.failPoint("finish")
 	report := Report{Outcome: out, Omissions: r.omissions, Statement: statement, Cut: r.cut}
 	if r.tree != nil {
-		report.Start = r.tree.Stats
+		report.Start, report.NotTaken = r.tree.Stats, r.tree.Omissions
 	}
 	return report
 }

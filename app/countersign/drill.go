@@ -238,14 +238,14 @@ func (s *sealedRuns) watch(ctx context.Context, c *exec.Cmd, work drill.Work) (d
 		}
 		return d.Text, err
 	}}
-	_, copyErr := io.Copy(w, said)
+	io.Copy(w, said) // all of it, whatever is found wrong: a run that cannot speak cannot end
 	err = c.Wait()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		return r, fmt.Errorf("running countersign: %v", err)
 	}
-	if copyErr != nil {
-		return r, fmt.Errorf("looking at a run: %v", copyErr)
+	if w.err != nil {
+		return r, fmt.Errorf("looking at a run: %v", w.err)
 	}
 	r.Exit, r.Said, r.Shown = c.ProcessState.ExitCode(), w.said.Bytes(), w.shown
 	if err := json.Unmarshal(result.Bytes(), &r.Outcome); err != nil {
@@ -255,6 +255,7 @@ func (s *sealedRuns) watch(ctx context.Context, c *exec.Cmd, work drill.Work) (d
 }
 
 // watcher keeps what is written to it, line by line, and has the run shown once.
+// It takes everything; what was wrong with showing stays in err.
 type watcher struct {
 	showAt string
 	show   func(runID string) ([]byte, error)
@@ -262,6 +263,7 @@ type watcher struct {
 	line   []byte
 	runID  string
 	shown  []byte
+	err    error
 }
 
 func (w *watcher) Write(p []byte) (int, error) {
@@ -279,11 +281,8 @@ func (w *watcher) Write(p []byte) (int, error) {
 		if after, ok := strings.CutPrefix(string(line), "countersign: run "); ok && w.runID == "" {
 			w.runID, _, _ = strings.Cut(after, " ")
 		}
-		if strings.HasSuffix(string(line), w.showAt) && w.shown == nil {
-			var err error
-			if w.shown, err = w.show(w.runID); err != nil {
-				return 0, err
-			}
+		if strings.HasSuffix(string(line), w.showAt) && w.shown == nil && w.err == nil {
+			w.shown, w.err = w.show(w.runID)
 		}
 	}
 }

@@ -151,6 +151,20 @@ func gather(ctx context.Context, f *runFlags, argv []string, stateDir string, en
 	if err := f.check(); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, gatherTime, fmt.Errorf("reading the repository took longer than %s: is one of its files, or of git's settings, a pipe or a device?", gatherTime))
+	defer cancel()
+	g, err := gatherFacts(ctx, f, argv, stateDir, engine, now)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = context.Cause(ctx)
+	}
+	return g, err
+}
+
+// gatherTime bounds what is read before anything is decided; a large working
+// copy takes most of it.
+const gatherTime = 10 * time.Minute
+
+func gatherFacts(ctx context.Context, f *runFlags, argv []string, stateDir string, engine *docker.Engine, now time.Time) (*facts, error) {
 	g := &facts{}
 	if err := g.readTask(ctx, f, argv, stateDir, now); err != nil {
 		return nil, err

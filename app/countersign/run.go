@@ -310,11 +310,20 @@ func (l *localRun) tell(report runner.Report) {
 	if s := report.Start; s.Submodules > 0 || s.LFSPointers > 0 {
 		fmt.Fprintf(l.own, "countersign: the workspace had %d empty submodules and %d LFS pointers\n", s.Submodules, s.LFSPointers)
 	}
-	for _, o := range report.Omissions {
+	l.tellLeftOut("not taken from the working copy", report.NotTaken)
+	l.tellLeftOut("left out of the patch", report.Omissions)
+}
+
+func (l *localRun) tellLeftOut(what string, omissions []workspace.Omission) {
+	for _, o := range omissions {
 		if o.Reason == workspace.ReasonGit.String() && o.Count == 1 {
-			continue // the workspace's own .git, which never leaves
+			continue // a tree's own .git, which never goes in or out
 		}
-		fmt.Fprintf(l.own, "countersign: left out of the patch: %d × %s\n", o.Count, o.Reason)
+		names := ""
+		if len(o.Names) > 0 {
+			names = ", such as " + contract.Escape(o.Names[0])
+		}
+		fmt.Fprintf(l.own, "countersign: %s: %d × %s%s\n", what, o.Count, o.Reason, names)
 	}
 }
 

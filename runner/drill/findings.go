@@ -174,6 +174,8 @@ func (a Attempt) Wrong() string {
 	ok := a.Result == "ok" || strings.HasPrefix(a.Result, "ok: ")
 	want, rest, _ := strings.Cut(a.Name, " ")
 	switch {
+	case strings.HasPrefix(a.Result, "not tried"):
+		return fmt.Sprintf("%s: %s", rest, a.Result)
 	case want == "may" && !ok:
 		return fmt.Sprintf("could not %s (%s)", rest, a.Result)
 	case want == "no" && ok && a.Result != "ok":

@@ -50,6 +50,14 @@ func (t *treeFiles) file(p string) (fd int, size int64, err error) {
 	if err != nil {
 		return -1, 0, err
 	}
+	// To open a device can have effects of its own, so it is looked at first.
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, path.Base(p), &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return -1, 0, err
+	}
+	if _, err := t.regular(&st); err != nil {
+		return -1, 0, err
+	}
 	fd, err = openAt(dir, path.Base(p), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return -1, 0, err
@@ -95,7 +103,11 @@ func (t *treeFiles) check(fd int) (int64, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return 0, err
 	}
-	n := nodeOf(&st)
+	return t.regular(&st)
+}
+
+func (t *treeFiles) regular(st *unix.Stat_t) (int64, error) {
+	n := nodeOf(st)
 	switch {
 	case n.mode&unix.S_IFMT != unix.S_IFREG:
 		return 0, errors.New("is no longer a regular file")
