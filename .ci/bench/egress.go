@@ -11,7 +11,7 @@ const few = 2
 // egress measures the way out of a sandbox. Ours is a client in a sealed run;
 // the relay is the same client in a container like it, behind two hops that only
 // copy. Both are driven in turn, over connections of their own.
-func (b *bench) egress() (err error) {
+func (b *bench) egress() error {
 	e, err := b.newEgress()
 	if err != nil {
 		return err
