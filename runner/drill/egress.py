@@ -432,7 +432,7 @@ def budgets():
 def pour():
     """Sends a megabyte; a server that was sent it all says so."""
     with socket.create_connection(("sink.drill.test", SINK), SECONDS) as s:
-        return ended(talk(s, b"\0" * (1 << 20), end=True))
+        return ended(talk(s, b"\0" * (4 << 20), end=True))
 
 
 # -- names that carry data

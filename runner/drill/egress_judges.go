@@ -77,7 +77,7 @@ func egressControls() []control {
 			refusal{hostListed, egress.ClassProtocol}, refusal{hostGateway, egress.ClassProtocol}),
 		onTheWay("requests outside a rule", "methods and paths of no rule, dot segments in every encoding, to a gateway and an inspected host", "rule",
 			refusal{hostGateway, egress.ClassPath}, refusal{hostGateway, egress.ClassMethod}, refusal{hostInspected, egress.ClassPath}),
-		onTheWay("upload budget", fmt.Sprintf("a megabyte by tunnel, body, chunks and fields, with %d and %d KiB", sinkUpload>>10, smallUpload>>10), "",
+		onTheWay("upload budget", fmt.Sprintf("megabytes by tunnel, body, chunks and fields, with %d and %d KiB", sinkUpload>>10, smallUpload>>10), "",
 			refusal{hostSink, egress.ClassBudget}, refusal{hostSmall, egress.ClassBudget}, refusal{hostSlender, egress.ClassBudget}).also(withinBudgets),
 		onTheWay("look-ups leave nothing", "names that carry data, records of every kind, other name servers", "").also(askedForListed),
 		onTheWay("redirect to an unlisted host", "a listed server's redirect, followed by curl and Python", "redirect", refusal{hostUnlisted, egress.ClassHost}),

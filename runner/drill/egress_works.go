@@ -47,10 +47,11 @@ const (
 	hostNeighbour = "neighbour.drill.test"
 )
 
-// What rules let out, in bytes.
+// What rules let out, in bytes: more than the pieces in which a proxy sends, so
+// that it is their sum which is bounded.
 const (
-	sinkUpload  = 64 << 10
-	smallUpload = 16 << 10
+	sinkUpload  = 512 << 10
+	smallUpload = 128 << 10
 )
 
 const keyHeader = "X-Drill-Key" // which the proxy sets
@@ -89,12 +90,12 @@ func (t *target) egressRules() string {
 	const private = ", private: true"
 	rules := []string{
 		opaque(hostListed, http, private), opaque("*.wild.drill.test", http, private), opaque(hostSecure, tls, private), opaque(hostLine, t.ports[portLine], private),
-		opaque(hostSink, t.ports[portSink], private+", upload: 64KiB"), opaque(hostSmall, http, private+", upload: 16KiB"),
+		opaque(hostSink, t.ports[portSink], private+", upload: 512KiB"), opaque(hostSmall, http, private+", upload: 128KiB"),
 		opaque(hostInner, http, ""), opaque(hostMapped, http, ""), opaque(hostMetadata, http, private), opaque(hostMetadata6, http, private),
 		opaque(hostEmbedded, http, private), opaque(hostZero, http, private), opaque(hostRebind, http, private),
 		fmt.Sprintf("{host: %s, port: %d, mode: inspect, methods: [GET, POST], paths: [/v1/**], private: true, inject: drill-key}", hostInspected, tls),
 	}
-	for _, gateway := range [][3]string{{hostGateway, hostUpstream}, {hostSlender, hostUpstream, ", upload: 16KiB"}, {hostForged, hostFalse}} {
+	for _, gateway := range [][3]string{{hostGateway, hostUpstream}, {hostSlender, hostUpstream, ", upload: 128KiB"}, {hostForged, hostFalse}} {
 		rules = append(rules, fmt.Sprintf("{host: %s, upstream: 'https://%s:%d', mode: gateway, methods: [GET, POST], paths: [/v1/**], private: true, inject: drill-key%s}",
 			gateway[0], gateway[1], tls, gateway[2]))
 	}
