@@ -20,7 +20,7 @@ help:
 	@echo 'make bench          measure what has a goal, and print both'
 	@echo 'make lint           gofmt, go vet, staticcheck'
 	@echo 'make fuzz           run each fuzz target for FUZZTIME ($(FUZZTIME))'
-	@echo 'make mutations      break one control at a time and see that the drill notices (half an hour)'
+	@echo 'make mutations      break one control at a time and see that the drill notices (two hours)'
 	@echo 'make clean          remove bin/'
 
 build:
