@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/policy/contract"
@@ -25,7 +26,8 @@ type network struct {
 	proxy    *egress.Proxy
 	listener *net.UnixListener
 	served   chan error
-	flushing chan struct{}
+	flushing sync.WaitGroup
+	end      chan struct{} // of flushing
 }
 
 // openNetwork puts the contract's rules in force before anything can ask for a
@@ -38,7 +40,7 @@ func (r *run) openNetwork(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n := &network{served: make(chan error, 1), flushing: make(chan struct{})}
+	n := &network{served: make(chan error, 1), end: make(chan struct{})}
 	if n.proxy, err = egress.New(config); err != nil {
 		return fmt.Errorf("opening the way out: %w", err)
 	}
@@ -47,7 +49,7 @@ func (r *run) openNetwork(ctx context.Context) error {
 	}
 	r.network = n
 	go func() { n.served <- n.proxy.Serve(n.listener) }()
-	go r.bundle.KeepFlushed(n.flushing)
+	n.flushing.Go(func() { r.bundle.KeepFlushed(n.end) })
 	ask := protocol.Network{Ports: rulePorts(r.c.Network)}
 	if config.Authority != nil {
 		ask.CA = string(config.Authority.PEM())
@@ -71,13 +73,9 @@ func (r *run) proxyConfig() (egress.Config, error) {
 	if err != nil {
 		return egress.Config{}, &Unavailable{What: err.Error(), Hint: "name it as ADDRESS or ADDRESS:PORT"}
 	}
-	matcher, err := redact.Compile(r.secrets()...)
-	if err != nil {
-		return egress.Config{}, err
-	}
 	config := egress.Config{
 		Rules: rules, Resolver: resolver, Own: egress.OwnAddresses,
-		Credentials: map[string]redact.Secret{}, Record: r.recordMasked(matcher), Notify: r.boundary,
+		Credentials: map[string]redact.Secret{}, Record: r.recordMasked, Notify: r.boundary,
 		Peer: r.checkProxyPeer, Now: r.s.Now, Log: r.s.Log,
 	}
 	for _, named := range r.secrets() {
@@ -99,18 +97,16 @@ func (r *run) proxyConfig() (egress.Config, error) {
 
 // recordMasked records what the proxy did; what the sandbox asked for may hold a
 // secret, in a host's name or a path.
-func (r *run) recordMasked(matcher *redact.Matcher) func(typ string, data any) {
-	return func(typ string, data any) {
-		if typ == egress.TypeDenied || typ == egress.TypeRequest {
-			encoded, err := json.Marshal(data)
-			if err != nil {
-				r.bundle.keep(err)
-				return
-			}
-			data = json.RawMessage(matcher.Mask(encoded))
+func (r *run) recordMasked(typ string, data any) {
+	if typ == egress.TypeDenied || typ == egress.TypeRequest {
+		encoded, err := json.Marshal(data)
+		if err != nil {
+			r.bundle.keep(err)
+			return
 		}
-		r.bundle.RecordSoon(typ, data)
+		data = json.RawMessage(r.masks.Mask(encoded))
 	}
+	r.bundle.RecordSoon(typ, data)
 }
 
 func resolverAt(addr string) (egress.Resolver, error) {
@@ -144,7 +140,8 @@ func (r *run) closeNetwork() error {
 	if served := <-n.served; served != nil && !errors.Is(served, net.ErrClosed) {
 		err = errors.Join(err, served)
 	}
-	close(n.flushing)
+	close(n.end)
+	n.flushing.Wait()
 	r.totals, r.byRule = n.proxy.Totals(), n.proxy.RuleTotals()
 	if err != nil {
 		return fmt.Errorf("closing the way out: %v", err)

@@ -21,7 +21,8 @@ type PoolConfig struct {
 	MemoryBytes int64
 	// Depth is how many sandboxes of one shape are kept, at least one.
 	Depth int
-	// Waiting is told how many sandboxes wait whenever that changes.
+	// Waiting is told how many sandboxes wait whenever that changes. It must
+	// neither block nor call the pool.
 	Waiting func(sandboxes int)
 	Log     *slog.Logger
 }

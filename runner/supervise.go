@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/policy/contract"
 	"github.com/countersign-dev/countersign/policy/ledger"
 	"github.com/countersign-dev/countersign/runner/egress"
+	"github.com/countersign-dev/countersign/runner/redact"
 	"github.com/countersign-dev/countersign/runner/shim/protocol"
 	"github.com/countersign-dev/countersign/runner/workspace"
 )
@@ -116,6 +117,7 @@ type run struct {
 	store     *workspace.Store
 	tree      *workspace.Tree
 	job       protocol.Job
+	masks     *redact.Matcher           // of the run's secrets
 	over      chan struct{}             // closes when the run has been performed
 	log       atomic.Pointer[outputLog] // while there is one
 	cut       int64                     // bytes of output beyond the bound
@@ -293,7 +295,8 @@ func (r *run) claimPlace(ctx context.Context) error {
 	return r.takeDirectory(ctx)
 }
 
-// ready refuses a run whose time has passed, or that lacks a secret.
+// ready refuses a run whose time has passed, or that lacks a secret or has one
+// that no output could be kept free of.
 func (r *run) ready() error {
 	if after, err := time.Parse(time.RFC3339, r.c.NotAfter); err != nil || r.s.Now().After(after) {
 		return &Unavailable{What: fmt.Sprintf("the contract could be started until %s", r.c.NotAfter), Hint: "derive it anew"}
@@ -302,6 +305,10 @@ func (r *run) ready() error {
 		if r.order.Secrets[ref.Name] == "" {
 			return &Unavailable{What: fmt.Sprintf("the secret %s (%s) was not handed over", ref.Name, ref.Ref), Hint: "see that its source has it"}
 		}
+	}
+	var err error
+	if r.masks, err = redact.Compile(r.secrets()...); err != nil {
+		return &Unavailable{What: err.Error()}
 	}
 	return nil
 }

@@ -142,14 +142,10 @@ func (r *run) openOutput() (*outputLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	matcher, err := redact.Compile(r.secrets()...)
-	if err != nil {
-		return nil, err
-	}
 	l := &outputLog{file: file}
 	l.bounded = redact.NewBounded(io.MultiWriter(file, countWriter{&r.logged}), r.c.Limits.LogMB*mib)
 	for _, fd := range []int{1, 2} {
-		l.masks[fd] = matcher.Writer(io.MultiWriter(l.bounded, liveWriter{fd, r.s.Output}))
+		l.masks[fd] = r.masks.Writer(io.MultiWriter(l.bounded, liveWriter{fd, r.s.Output}))
 	}
 	return l, nil
 }
@@ -239,7 +235,10 @@ func (r *run) settle(ctx context.Context) {
 	if err == nil {
 		err = r.step(ctx, stage{"patch", captureTime, func(r *run, ctx context.Context) error { return r.makePatch(ctx, got) }})
 	}
-	if err != nil && !r.killed() { // at once means without what was not kept yet
+	switch {
+	case err != nil && ctx.Err() != nil: // at once means without what was not kept yet
+		r.bundle.Record("workspace.given_up", map[string]any{})
+	case err != nil:
 		r.fail("capture", err)
 	}
 	r.s.failPoint("capture")
@@ -304,9 +303,7 @@ func (r *run) capture(ctx context.Context, alive bool) (*workspace.Captured, err
 
 // makePatch writes what the captured tree changed.
 func (r *run) makePatch(ctx context.Context, got *workspace.Captured) error {
-	if err := r.maskNames(got.Omissions); err != nil {
-		return err
-	}
+	r.maskNames(got.Omissions)
 	r.omissions = got.Omissions
 	for _, o := range got.Omissions {
 		if o.Reason == workspace.ReasonIgnored.String() {
@@ -318,13 +315,10 @@ func (r *run) makePatch(ctx context.Context, got *workspace.Captured) error {
 		return err
 	}
 	// Base 85 grows by a quarter, and a changed text stands twice.
-	guard, err := r.guardSecrets(file)
-	if err != nil {
-		return err
-	}
+	guard := secretGuard{file, r.masks.Writer(io.Discard)}
 	patch, err := r.store.Patch(ctx, r.tree, got.Tree, guard, 4*r.c.Limits.DiskMB*mib)
-	if errors.Is(err, errSecretInPatch) {
-		err = errors.Join(errSecretInPatch, file.Truncate(0))
+	if err != nil { // a part of a patch is none
+		err = errors.Join(err, file.Truncate(0))
 	}
 	if err := errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("making the patch: %w", err)
@@ -347,26 +341,13 @@ type secretGuard struct {
 	finder *redact.Redactor
 }
 
-func (r *run) guardSecrets(to io.Writer) (io.Writer, error) {
-	matcher, err := redact.Compile(r.secrets()...)
-	if err != nil {
-		return nil, err
-	}
-	return secretGuard{to, matcher.Writer(io.Discard)}, nil
-}
-
 // maskNames masks what a workload named files by.
-func (r *run) maskNames(omissions []workspace.Omission) error {
-	matcher, err := redact.Compile(r.secrets()...)
-	if err != nil {
-		return err
-	}
+func (r *run) maskNames(omissions []workspace.Omission) {
 	for _, o := range omissions {
 		for i, n := range o.Names {
-			o.Names[i] = string(matcher.Mask([]byte(n)))
+			o.Names[i] = string(r.masks.Mask([]byte(n)))
 		}
 	}
-	return nil
 }
 
 func (g secretGuard) Write(p []byte) (int, error) {

@@ -264,6 +264,9 @@ func TestSecretsDoNotLeaveByThePatch(t *testing.T) {
 		if patch := r.file(t, "changes.patch"); patch != "" {
 			t.Errorf("%s: the patch is %q", script, patch)
 		}
+		if v := c.exec("verify", r.outcome.Evidence); v.code != 0 {
+			t.Errorf("%s: verify: %s", script, v.stdout)
+		}
 	}
 	named := c.run(append(flags, "--", "/bin/sh", "-c", `mkfifo "$(tr -d / < /run/secret/one)" "$(od -An -tx1 /run/secret/two | tr -d ' \n')"`)...)
 	if named.code != 0 {
