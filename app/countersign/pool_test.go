@@ -185,7 +185,8 @@ func TestPool(t *testing.T) {
 			t.Errorf("verify: %d\n%s%s", v.code, v.stdout, v.stderr)
 		}
 	}
-	// Another create-time setting: no sandbox that waits will do.
+	// Another create-time setting: the sandbox that waits will not do.
+	w.await(1)
 	other := w.run(strings.Replace(smallPolicy(""), "pids: 64", "pids: 65", 1), work)
 	if warm, _ := other.sandbox(t); warm || other.code != 3 {
 		t.Errorf("another shape: warm %t, exit %d\n%s", warm, other.code, other.stderr)
