@@ -61,6 +61,15 @@ func (w *warmPool) await(n int) {
 	}
 }
 
+// leavesNothing closes the pool.
+func (w *warmPool) leavesNothing() {
+	w.t.Helper()
+	w.Close()
+	if left := leftovers(w.t); len(left) > 0 {
+		w.t.Errorf("left after the pool was closed: %v", left)
+	}
+}
+
 // run is `countersign run --json` by way of the pool.
 func (w *warmPool) run(policy, script string) result {
 	w.t.Helper()
@@ -191,10 +200,7 @@ func TestPool(t *testing.T) {
 	if warm, _ := other.sandbox(t); warm || other.code != 3 {
 		t.Errorf("another shape: warm %t, exit %d\n%s", warm, other.code, other.stderr)
 	}
-	w.Close()
-	if left := leftovers(t); len(left) > 0 {
-		t.Errorf("left after the pool was closed: %v", left)
-	}
+	w.leavesNothing()
 }
 
 // A sandbox that died while it waited costs nothing but a cold start, and one
@@ -224,10 +230,7 @@ func TestPoolLosesSandboxes(t *testing.T) {
 	if r := w.run(smallPolicy(""), "echo fine"); r.code != 0 {
 		t.Errorf("exit %d\n%s", r.code, r.stderr)
 	}
-	w.Close()
-	if left := leftovers(t); len(left) > 0 {
-		t.Errorf("left after the pool was closed: %v", left)
-	}
+	w.leavesNothing()
 }
 
 // A supervising process that dies after it took an order loses the run, which
@@ -244,10 +247,7 @@ func TestPoolNeverRepeats(t *testing.T) {
 	if r.code != contract.ExitFailClosed || !strings.HasPrefix(r.outcome.Reason, runner.ReasonLost) {
 		t.Errorf("exit %d, %s\n%s", r.code, r.outcome.Reason, r.stderr)
 	}
-	w.Close()
-	if left := leftovers(t); len(left) > 0 {
-		t.Errorf("left after the pool was closed: %v", left)
-	}
+	w.leavesNothing()
 }
 
 // The pool holds no more memory than it may: the shape named last is kept.
